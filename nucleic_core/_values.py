@@ -1,0 +1,19 @@
+"""What every value module shares: the JSON edge and the decorator of event payloads.
+
+Value modules import nothing but attrs and this file; they do no I/O.
+"""
+
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
+
+import attrs
+
+JSON: TypeAlias = Any
+"""Plain Python made of None, bool, int, float, str, list and dict. The one place for Any; treat as read-only."""
+
+_T = TypeVar("_T")
+
+
+@dataclass_transform(frozen_default=True)
+def value(cls: type[_T]) -> type[_T]:
+    """Frozen to the type checker; at run time only slotted, because `frozen` costs 0.9 us an event."""
+    return attrs.define(unsafe_hash=True)(cls)
