@@ -359,8 +359,9 @@ def encode_line(
 ) -> bytes:
     """One flat JSON object; on the hot path, so by hand."""
     flat = {"seq": seq, "at": at, "session": session, "backend": backend, "native": native, "parent": parent}
-    flat["kind"] = data.kind
-    flat.update(zip(data.field_names, data._read(data), strict=True))
+    cls = type(data)
+    flat["kind"] = cls.kind
+    flat.update(zip(cls.field_names, cls._read(data), strict=True))
     try:
         return orjson.dumps(flat, default=plain)
     except TypeError:
