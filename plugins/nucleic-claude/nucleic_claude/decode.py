@@ -22,7 +22,7 @@ from nucleic_claude.fields import JSON, integer, mapping, row, sequence, string
 from nucleic_claude.inputs import Inputs, texts_of
 from nucleic_claude.results import changes, exit_code
 from nucleic_claude.session import Session
-from nucleic_claude.system import DENIED, DROPPED_SYSTEM, LOG_IN, SYSTEM, api_retry
+from nucleic_claude.system import DENIED, DROPPED_SYSTEM, SYSTEM, api_retry
 from nucleic_claude.tasks import Tasks, tool_progress
 from nucleic_claude.tools import tool_name
 from nucleic_claude.turns import Turn, error_text, failed, is_odd, may_be_cut, outcome
@@ -104,7 +104,7 @@ class ClaudeDecoder:
     def ended(self, returncode: int | None, out: Out) -> None:
         """See `Decoder.ended`. A message that was never taken counts as a turn that failed.
 
-        Whether a signal was ours, the decoder cannot see: the core turns `errored` into `interrupted` where it stopped the process.
+        Whether a signal was ours, the decoder cannot see; where it was, the core makes `interrupted` of `errored`.
         """
         self._blocks.flush_all(out)
         self._message_meter.flush(out)
@@ -269,7 +269,7 @@ class ClaudeDecoder:
         self._blocks.whole("tool_use", message_id, parent, tool_call, out)
         if not self._calls.completed(tool_call, name, given, parent, out, "assistant"):
             self._drop("assistant/known call")
-        elif isinstance(prompt := mapping(given).get("prompt"), str):
+        elif tool_name(name) == "Agent" and isinstance(prompt := mapping(given).get("prompt"), str):
             self._prompts[tool_call] = prompt
         return True
 
@@ -333,9 +333,17 @@ class ClaudeDecoder:
         call, ended_before = self._calls.ended(tool_call, out)
         if ended_before:
             return False
+        self._prompts.pop(tool_call, None)
         code = exit_code(call, is_error, content)
-        source = None if code is None else "heuristic"
-        out.event(ToolResult(tool_call, content, is_error, code, source, correlated=call is not None), "user", parent)  # type: ignore[arg-type]
+        result = ToolResult(
+            tool_call,
+            content,
+            is_error,
+            exit_code=code,
+            exit_code_source="heuristic" if code is not None else None,
+            correlated=call is not None,
+        )
+        out.event(result, "user", parent)
         self._tasks.launched(native)
         if call is not None and not is_error:
             for change in changes(call, tool_call, native, content, self._session.cwd):
@@ -364,18 +372,12 @@ class ClaudeDecoder:
 
     def _api_retry(self, line: JSON, out: Out) -> bool:
         """A refused key is retried for minutes (wire fact 63): the first retry says that it will not help."""
-        error = api_retry(line)
-        if (
-            error is not None
-            and not self._log_in_told
-            and (error.code == "authentication_failed" or line.get("error_status") == 401)
-        ):
-            self._log_in_told = True
-            text = f"The API refused the credentials. {LOG_IN} The agent goes on trying for minutes."
-            error = attrs.evolve(error, message=text, recoverable=False, code="authentication_failed")
-        if error is not None:
-            out.event(error, "system/api_retry")
-        return error is not None
+        error = api_retry(line, log_in=not self._log_in_told)
+        if error is None:
+            return False
+        self._log_in_told = self._log_in_told or not error.recoverable
+        out.event(error, "system/api_retry")
+        return True
 
     def _permission_denied(self, line: JSON, out: Out) -> bool:
         tool_call, name = string(line.get("tool_use_id")), string(line.get("tool_name"))

@@ -19,8 +19,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-import attrs
-
 from nucleic_claude.calls import Call
 from nucleic_claude.fields import JSON, integer, mapping, row, sequence, string
 from nucleic_core.events import EventData, FileChange, Notice, Raw
@@ -48,33 +46,39 @@ def changes(call: Call, tool_call: str, native: JSON, content: JSON, cwd: str | 
     read = row(_EDITORS, call.name)
     if read is None:
         return
-    change = read(native, cwd) if isinstance(native, dict) else None
+    change = read(native, tool_call, cwd) if isinstance(native, dict) else None
     if change is None:
-        change = _inferred(call, content, cwd)
+        change = _inferred(call, tool_call, content, cwd)
     if change is not None:
-        yield attrs.evolve(change, tool_call=tool_call)
+        yield change
 
 
-def _write(native: JSON, cwd: str | None) -> FileChange | None:
+def _write(native: JSON, tool_call: str, cwd: str | None) -> FileChange | None:
     path = string(native.get("filePath"))
     if path is None or native.get("type") not in ("create", "update"):
         return None
     path = absolute(path, cwd)
     if native["type"] == "update":
-        return FileChange("update", path, _unified(path, cwd, native.get("structuredPatch")), authoritative=True)
+        return FileChange(
+            "update", path, _unified(path, cwd, native.get("structuredPatch")), authoritative=True, tool_call=tool_call
+        )
     content = string(native.get("content"))
-    return FileChange("add", path, None if content is None else _whole(path, cwd, content), authoritative=True)
+    return FileChange(
+        "add", path, None if content is None else _whole(path, cwd, content), authoritative=True, tool_call=tool_call
+    )
 
 
-def _edit(native: JSON, cwd: str | None) -> FileChange | None:
+def _edit(native: JSON, tool_call: str, cwd: str | None) -> FileChange | None:
     path = string(native.get("filePath"))
     if path is None:
         return None
     path = absolute(path, cwd)
-    return FileChange("update", path, _unified(path, cwd, native.get("structuredPatch")), authoritative=True)
+    return FileChange(
+        "update", path, _unified(path, cwd, native.get("structuredPatch")), authoritative=True, tool_call=tool_call
+    )
 
 
-def _notebook(native: JSON, cwd: str | None) -> FileChange | None:
+def _notebook(native: JSON, tool_call: str, cwd: str | None) -> FileChange | None:
     path, before, after = (string(native.get(field)) for field in ("notebook_path", "original_file", "updated_file"))
     if path is None or native.get("error"):
         return None
@@ -83,7 +87,7 @@ def _notebook(native: JSON, cwd: str | None) -> FileChange | None:
         old, new = _headers(path, cwd)
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old, new, lineterm="")
         diff = "".join(f"{line}\n" for line in lines)
-    return FileChange("update", path, diff, authoritative=True)
+    return FileChange("update", path, diff, authoritative=True, tool_call=tool_call)
 
 
 _EDITORS = {"Write": _write, "Edit": _edit, "NotebookEdit": _notebook}
@@ -105,14 +109,14 @@ def _shell_changes(edits: dict[str, JSON], tool_call: str, cwd: str | None) -> I
         )
 
 
-def _inferred(call: Call, content: JSON, cwd: str | None) -> FileChange | None:
+def _inferred(call: Call, tool_call: str, content: JSON, cwd: str | None) -> FileChange | None:
     """Without a native diff: the path from the input, and add or update from what the result's text begins with."""
     given = mapping(call.input)
     path = string(given.get("file_path")) or string(given.get("notebook_path"))
     if path is None:
         return None
     added = call.name == "Write" and isinstance(content, str) and content.startswith("File created")
-    return FileChange("add" if added else "update", absolute(path, cwd))
+    return FileChange("add" if added else "update", absolute(path, cwd), tool_call=tool_call)
 
 
 def absolute(path: str, cwd: str | None) -> str:

@@ -15,8 +15,11 @@ DENIED = "{} was denied by the CLI, not by a person: no ask reached us. {}"
 LOG_IN = "Log in with the agent's own /login, or give a key that is valid, and start again."
 
 
-def api_retry(line: JSON) -> EventData | None:
-    """A model call failed and the CLI tries again by itself (wire fact 62)."""
+def api_retry(line: JSON, *, log_in: bool) -> Error | None:
+    """A model call failed and the CLI tries again by itself (wire fact 62).
+
+    Refused credentials are tried again, too; with `log_in` that is told as what it is.
+    """
     attempt, error, status = integer(line.get("attempt")), string(line.get("error")), integer(line.get("error_status"))
     if attempt is None:
         return None
@@ -24,9 +27,12 @@ def api_retry(line: JSON) -> EventData | None:
     what = f"{error or 'unknown error'}{f', HTTP {status}' if status is not None else ''}"
     when = "again" if delay is None else f"again in {delay / 1000:.1f} s"
     tries = f"attempt {attempt}" if limit is None else f"attempt {attempt} of {limit}"
+    refused = log_in and (error == "authentication_failed" or status == 401)
+    text = f"The model's API failed ({what}); the agent tries {when} ({tries})."
     return Error(
-        f"The model's API failed ({what}); the agent tries {when} ({tries}).",
-        code=error,
+        f"{text} It refused the credentials, so that will not help. {LOG_IN}" if refused else text,
+        recoverable=not refused,
+        code="authentication_failed" if refused else error,
         attempt=attempt,
         max_attempts=limit,
         delay_ms=delay,

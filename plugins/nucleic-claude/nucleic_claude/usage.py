@@ -5,6 +5,8 @@ tokens are final only where a `message_delta` with a stop reason says so, or whe
 is one turn's and leaves sub-agents out; `total_cost_usd` is the process's, sub-agents included (wire fact 49).
 """
 
+from typing import TypedDict
+
 import attrs
 
 from nucleic_claude.fields import JSON, integer, mapping, number, string
@@ -12,8 +14,7 @@ from nucleic_core.backend import Out
 from nucleic_core.events import Usage
 
 TOTAL_STARTS_ANEW = (2, 1, 238)
-TOTAL_CONTINUES = (2, 1, 332)
-"""A resumed process counts its cost from 0 up to the first version, from the old total since the second; between: unknown."""
+"""Up to this version a resumed process counts its cost from 0; 2.1.332 continues the old total. Between: unknown."""
 
 
 @attrs.define
@@ -63,8 +64,9 @@ class MessageMeter:
         self._told = current.id
         output = integer(current.usage.get("output_tokens"))
         grew = output is not None and current.first_output is not None and output > current.first_output
-        tokens = _tokens(current.usage, output if current.final or grew else None)
-        out.event(attrs.evolve(tokens, message_id=current.id, model=current.model), "assistant")
+        tokens = _tokens(current.usage)
+        tokens["output_tokens"] = output if current.final or grew else None
+        out.event(Usage(scope="message", message_id=current.id, model=current.model, **tokens), "assistant")
 
 
 class TurnMeter:
@@ -76,7 +78,7 @@ class TurnMeter:
 
     def version(self, version: JSON) -> None:
         """The CLI's version, from `init`: it says where a resumed process starts to count."""
-        if self._resumed and self._total is None and len(parts := _parts(version)) > 0 and parts <= TOTAL_STARTS_ANEW:
+        if self._resumed and self._total is None and () < _parts(version) <= TOTAL_STARTS_ANEW:
             self._total = 0.0
 
     def turn(self, result: JSON, model: str | None) -> Usage | None:
@@ -85,15 +87,12 @@ class TurnMeter:
         cost = self._cost(result)
         if not isinstance(usage, dict) and cost is None:
             return None
-        since = result.get("model_usage_since_last_result")
-        tokens = _tokens(usage, integer(usage.get("output_tokens"))) if isinstance(usage, dict) else Usage("turn")
-        if cost and not any(
-            figure for figure in (tokens.input_tokens, tokens.output_tokens, tokens.cached_input_tokens)
-        ):
+        tokens = _tokens(usage) if isinstance(usage, dict) else {}
+        if cost and not any(tokens.values()):
             # Stopped in mid-stream or out of budget: the CLI says 0 of a turn that the API was paid for.
-            tokens = _sum_of_models(since)
+            tokens = _sum_of_models(result.get("model_usage_since_last_result"))
         window, model = _window(result.get("modelUsage"), model)
-        return attrs.evolve(tokens, scope="turn", cost_usd=cost, context_window=window, model=model)
+        return Usage(scope="turn", cost_usd=cost, context_window=window, model=model, **tokens)
 
     def _cost(self, result: JSON) -> float | None:
         since, total, before = (
@@ -109,32 +108,38 @@ class TurnMeter:
         return total - before if total >= before else total  # a total that fell began anew (/clear)
 
 
-def _tokens(usage: dict[str, JSON], output: int | None) -> Usage:
-    return Usage(
-        scope="message",
-        input_tokens=integer(usage.get("input_tokens")),
-        cached_input_tokens=integer(usage.get("cache_read_input_tokens")),
-        cache_write_tokens=integer(usage.get("cache_creation_input_tokens")),
-        output_tokens=output,
-        reasoning_tokens=integer(mapping(usage.get("output_tokens_details")).get("thinking_tokens")),
-    )
+class _Tokens(TypedDict, total=False):
+    input_tokens: int | None
+    cached_input_tokens: int | None
+    cache_write_tokens: int | None
+    output_tokens: int | None
+    reasoning_tokens: int | None
 
 
-def _sum_of_models(since: JSON) -> Usage:
+def _tokens(usage: dict[str, JSON]) -> _Tokens:
+    return {
+        "input_tokens": integer(usage.get("input_tokens")),
+        "cached_input_tokens": integer(usage.get("cache_read_input_tokens")),
+        "cache_write_tokens": integer(usage.get("cache_creation_input_tokens")),
+        "output_tokens": integer(usage.get("output_tokens")),
+        "reasoning_tokens": integer(mapping(usage.get("output_tokens_details")).get("thinking_tokens")),
+    }
+
+
+def _sum_of_models(since: JSON) -> _Tokens:
     models = [mapping(one) for one in mapping(since).values()]
 
     def total(field: str) -> int | None:
         figures = [figure for one in models if (figure := integer(one.get(field))) is not None]
         return sum(figures) if figures else None
 
-    return Usage(
-        scope="turn",
-        input_tokens=total("inputTokens"),
-        cached_input_tokens=total("cacheReadInputTokens"),
-        cache_write_tokens=total("cacheCreationInputTokens"),
-        output_tokens=total("outputTokens"),
-        reasoning_tokens=total("thinkingTokens"),
-    )
+    return {
+        "input_tokens": total("inputTokens"),
+        "cached_input_tokens": total("cacheReadInputTokens"),
+        "cache_write_tokens": total("cacheCreationInputTokens"),
+        "output_tokens": total("outputTokens"),
+        "reasoning_tokens": total("thinkingTokens"),
+    }
 
 
 def _window(models: JSON, model: str | None) -> tuple[int | None, str | None]:
