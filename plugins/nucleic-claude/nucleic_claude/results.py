@@ -54,18 +54,14 @@ def changes(call: Call, tool_call: str, native: JSON, content: JSON, cwd: str | 
 
 
 def _write(native: JSON, tool_call: str, cwd: str | None) -> FileChange | None:
-    path = string(native.get("filePath"))
-    if path is None or native.get("type") not in ("create", "update"):
+    if native.get("type") != "create":
+        return _edit(native, tool_call, cwd) if native.get("type") == "update" else None
+    path, content = string(native.get("filePath")), string(native.get("content"))
+    if path is None:
         return None
     path = absolute(path, cwd)
-    if native["type"] == "update":
-        return FileChange(
-            "update", path, _unified(path, cwd, native.get("structuredPatch")), authoritative=True, tool_call=tool_call
-        )
-    content = string(native.get("content"))
-    return FileChange(
-        "add", path, None if content is None else _whole(path, cwd, content), authoritative=True, tool_call=tool_call
-    )
+    diff = None if content is None else _whole(path, cwd, content)
+    return FileChange("add", path, diff, authoritative=True, tool_call=tool_call)
 
 
 def _edit(native: JSON, tool_call: str, cwd: str | None) -> FileChange | None:
@@ -73,9 +69,8 @@ def _edit(native: JSON, tool_call: str, cwd: str | None) -> FileChange | None:
     if path is None:
         return None
     path = absolute(path, cwd)
-    return FileChange(
-        "update", path, _unified(path, cwd, native.get("structuredPatch")), authoritative=True, tool_call=tool_call
-    )
+    diff = _unified(path, cwd, native.get("structuredPatch"))
+    return FileChange("update", path, diff, authoritative=True, tool_call=tool_call)
 
 
 def _notebook(native: JSON, tool_call: str, cwd: str | None) -> FileChange | None:
