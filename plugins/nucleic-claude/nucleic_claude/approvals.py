@@ -86,7 +86,7 @@ class ClaudeApprovals:
             title=_title(tool, given),
             tool_call=string(native.get("tool_use_id")),
             reason=string(native.get("decision_reason")) or string(native.get("decision_reason_type")),
-            paths=_paths(given, native.get("blocked_path")),
+            paths=_paths(tool, given, native.get("blocked_path")),
             command=string(given.get("command")) if tool == "Bash" else None,
             suggested=tuple(map(_suggestion, sequence(native.get("permission_suggestions")))),
         )
@@ -160,10 +160,9 @@ def _title(tool: str, given: dict[str, JSON]) -> str:
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 
-def _paths(given: dict[str, JSON], blocked: JSON) -> tuple[Path, ...]:
-    found = [
-        value for value in (*(given.get(field) for field in PATH_FIELDS), blocked) if isinstance(value, str) and value
-    ]
+def _paths(tool: str, given: dict[str, JSON], blocked: JSON) -> tuple[Path, ...]:
+    named = [] if tool.startswith("mcp__") else [given.get(field) for field in PATH_FIELDS]
+    found = [value for value in (*named, blocked) if isinstance(value, str) and value]
     return tuple(map(Path, dict.fromkeys(found)))
 
 

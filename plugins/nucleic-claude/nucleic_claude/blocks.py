@@ -19,7 +19,6 @@ process ends; if it was cut off, a notice says so.
 """
 
 import json
-from collections.abc import Callable
 
 import attrs
 
@@ -54,10 +53,9 @@ class _Message:
 class Blocks:
     """The messages of one process that stream now: one a parent."""
 
-    def __init__(self, calls: Calls, meter: MessageMeter, dropped: Callable[[str], None]) -> None:
+    def __init__(self, calls: Calls, meter: MessageMeter) -> None:
         self._calls = calls
         self._meter = meter
-        self._dropped = dropped
         self._messages: dict[str | None, _Message] = {}
         self._events = {
             "message_start": self._message_start,
@@ -118,7 +116,6 @@ class Blocks:
         self._messages[parent] = _Message(message_id)
         if parent is None:
             self._meter.saw(message, out)
-        self._dropped("stream_event/message_start")
         return True
 
     def _block_start(self, event: JSON, line: JSON, parent: str | None, out: Out) -> bool:
@@ -134,13 +131,10 @@ class Blocks:
             tool_call, name = string(block.get("id")), string(block.get("name"))
             if tool_call is None or name is None:
                 return False
-            if not self._calls.started(
-                tool_call, name, block.get("input"), parent, out, "stream_event/content_block_start"
-            ):
+            if not self._calls.started(tool_call, name, parent, out, "stream_event/content_block_start"):
                 return False
             opened.tool_call, opened.name = tool_call, name
         else:
-            self._dropped("stream_event/content_block_start")
             if text := string(block.get(kind)):
                 opened.pieces.append(text)
                 out.event(_WHOLE[kind](text, message.id, opened.id, partial=True), DELTA, parent)
@@ -155,7 +149,6 @@ class Blocks:
         block = message.open.get(number)
         kind = delta.get("type")
         if kind == "signature_delta":
-            self._dropped("stream_event/signature_delta")
             return True
         if block is None or kind != _DELTAS[block.kind]:
             return False
@@ -171,8 +164,6 @@ class Blocks:
                 return False
             if text:
                 out.event(_WHOLE[block.kind](text, message.id, block.id, partial=True), DELTA, parent)
-        if not text:
-            self._dropped("stream_event/empty delta")
         block.pieces.append(text)
         return True
 
@@ -184,17 +175,14 @@ class Blocks:
         block = message.open.get(number) if message is not None else None
         if block is not None:
             block.stopped = True
-        self._dropped("stream_event/content_block_stop")
         return True
 
     def _message_delta(self, event: JSON, line: JSON, parent: str | None, out: Out) -> bool:
         if parent is None:
             self._meter.ended(event, out)
-        self._dropped("stream_event/message_delta")
         return True
 
     def _message_stop(self, event: JSON, line: JSON, parent: str | None, out: Out) -> bool:
-        self._dropped("stream_event/message_stop")
         return True
 
     def _tell(self, block: _Block, message_id: str | None, parent: str | None, out: Out) -> None:

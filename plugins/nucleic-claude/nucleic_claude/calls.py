@@ -36,30 +36,29 @@ class Calls:
         """The open call of this id."""
         return self._open.get(tool_call) if isinstance(tool_call, str) else None
 
-    def started(self, tool_call: str, name: str, input: JSON, parent: str | None, out: Out, native: str) -> bool:  # noqa: A002
+    def started(self, tool_call: str, name: str, parent: str | None, out: Out, native: str) -> bool:
         """Id and name are known. False for a call that ended already."""
         if tool_call in self._closed:
             return False
         if tool_call not in self._open:
             self._open[tool_call] = Call(name, parent)
-            out.event(ToolCallStarted(tool_call, tool_name(name), input, native_name(name)), native, parent)
+            out.event(ToolCallStarted(tool_call, tool_name(name), native_name=native_name(name)), native, parent)
         return True
 
-    def completed(self, tool_call: str, name: str, input: JSON, parent: str | None, out: Out, native: str) -> bool:  # noqa: A002
+    def completed(self, tool_call: str, name: str, given: JSON, parent: str | None, out: Out, native: str) -> bool:
         """The whole input is known. False where this added nothing: the call has it already, or ended."""
-        if not self.started(tool_call, name, input, parent, out, native):
+        if not self.started(tool_call, name, parent, out, native):
             return False
         call = self._open[tool_call]
         if not call.completed:
-            call.input, call.completed = input, True
-            out.event(
-                ToolCallCompleted(tool_call, tool_name(call.name), input, native_name(call.name)), native, call.parent
-            )
+            call.input, call.completed = given, True
+            completed = ToolCallCompleted(tool_call, tool_name(call.name), given, native_name(call.name))
+            out.event(completed, native, call.parent)
             return True
-        if call.input == input:
+        if call.input == given:
             return False
         text = f"The call {tool_call} came again with another input; the first one stands."
-        out.event(Notice("input", text, {"tool_call": tool_call, "input": input}), native, call.parent)
+        out.event(Notice("input", text, {"tool_call": tool_call, "input": given}), native, call.parent)
         return True
 
     def ended(self, tool_call: str, out: Out) -> tuple[Call | None, bool]:

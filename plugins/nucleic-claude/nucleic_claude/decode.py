@@ -12,7 +12,6 @@ and gives False for what it does not understand: that line, or that block of a l
 """
 
 import signal
-from collections import Counter
 from pathlib import Path
 
 from nucleic_claude.asks import Asks
@@ -30,18 +29,38 @@ from nucleic_claude.usage import MessageMeter, TurnMeter
 from nucleic_core.backend import Out
 from nucleic_core.events import AssistantText, Error, Notice, Raw, Thinking, ToolResult, TurnCompleted, TurnStarted
 
+SILENT = {
+    **{f"system/{subtype}": why for subtype, why in DROPPED_SYSTEM.items()},
+    "system/init": "a second one before anything came of the turn",
+    "system/status": "requesting, or nothing new",
+    "system/background_tasks_changed": "state: whether more follows",
+    "system/task_started": "state; the tool call says it",
+    "system/task_updated": "state; task_notification follows",
+    "system/task_notification": "of a foreground task: the tool call has a result",
+    "system/permission_denied": "told already",
+    "assistant": "a call that is known already, from its ask or an earlier line",
+    "user/text": "[Request interrupted by user]: the result says it; a sub-agent's prompt: the call's input has it",
+    "user/replay": "of a message that is known to be taken",
+    "command_lifecycle": "of a message that is known to be taken",
+    "control_response": "the driver's own requests; our own replies, repeated",
+    "stream_event/message_start": "state",
+    "stream_event/content_block_start": "state, for text and thinking",
+    "stream_event/content_block_delta": "a signature, or no text at all",
+    "stream_event/content_block_stop": "the whole block came before",
+    "stream_event/message_delta": "of a sub-agent, or without a stop reason",
+    "stream_event/message_stop": "nothing new",
+}
+"""The kinds of lines that are understood and may be no event, and why; every other line gives one."""
+
 
 class ClaudeDecoder:
     """Reads one process of Claude Code.
 
     `cwd` is where it runs, until `init` says so. `transcript_root` is the directory `projects` of its configuration; without
     it no transcript path is told. `resumed` (started with `--resume`) decides where its cost total starts.
-
-    `dropped` counts, by kind, the lines that were understood and are no event.
     """
 
     def __init__(self, *, cwd: Path | None = None, transcript_root: Path | None = None, resumed: bool = False) -> None:
-        self.dropped: Counter[str] = Counter()
         self._turn: Turn | None = None
         self._last_result: str | None = None
         self._log_in_told = False
@@ -50,7 +69,7 @@ class ClaudeDecoder:
         self._session = Session(cwd, transcript_root)
         self._asks = Asks(self._calls, self._tasks, lambda: self._turn.text if self._turn is not None else None)
         self._turn_meter, self._message_meter = TurnMeter(resumed=resumed), MessageMeter()
-        self._blocks = Blocks(self._calls, self._message_meter, self._drop)
+        self._blocks = Blocks(self._calls, self._message_meter)
         self._lines = {
             "assistant": self._assistant,
             "user": self._user,
@@ -86,7 +105,7 @@ class ClaudeDecoder:
         if read is None or not read(message, out):
             out.event(Raw(message), _native(message), string(message.get("parent_tool_use_id")))
 
-    def sent(self, message: JSON, out: Out, channel: str = "stdin") -> None:  # nothing is told of it
+    def sent(self, message: JSON, out: Out, channel: str = "stdin") -> None:
         """See `Decoder.sent`. On `mcp`: `{"key": ..., "reply": {...}}`."""
         if not isinstance(message, dict):
             return
@@ -124,15 +143,16 @@ class ClaudeDecoder:
         if not self._session.init(line, out):
             return False
         self._turn_meter.version(line.get("claude_code_version"))
-        if self._turn is not None and self._turn.used:
-            out.event(
-                TurnCompleted("completed", self._turn.id, final_text=self._turn.text, more_follows=True), "system/init"
-            )
+        turn = self._turn
+        if turn is not None and turn.used:
+            self._blocks.flush(None, out)
+            self._message_meter.flush(out)
+            completed = TurnCompleted("completed", turn.id, final_text=turn.text, more_follows=True)
+            self._inputs.turn_ended({}, out)
+            out.event(completed, "system/init")
             self._end_turn()
         if self._turn is None:
             self._begin_turn(line, out)
-        else:
-            self._drop("system/init")
         return True
 
     def _begin_turn(self, line: JSON, out: Out) -> Turn:
@@ -267,9 +287,8 @@ class ClaudeDecoder:
         if not isinstance(tool_call, str) or not isinstance(name, str):
             return False
         self._blocks.whole("tool_use", message_id, parent, tool_call, out)
-        if not self._calls.completed(tool_call, name, given, parent, out, "assistant"):
-            self._drop("assistant/known call")
-        elif tool_name(name) == "Agent" and isinstance(prompt := mapping(given).get("prompt"), str):
+        news = self._calls.completed(tool_call, name, given, parent, out, "assistant")
+        if news and tool_name(name) == "Agent" and isinstance(prompt := mapping(given).get("prompt"), str):
             self._prompts[tool_call] = prompt
         return True
 
@@ -294,7 +313,6 @@ class ClaudeDecoder:
         content = message.get("content")
         if line.get("isReplay") is True and parent is None and not _is_command(content):
             self._inputs.replayed(line, content, out)
-            self._drop("user/replay")
             return bool(texts_of(content))
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else sequence(content)
         native = line.get("tool_use_result") if len(blocks) == 1 else None  # of several results, whose would it be?
@@ -310,17 +328,18 @@ class ClaudeDecoder:
     def _told(self, line: JSON, text: str, parent: str | None, out: Out) -> bool:
         """Words to the model that are not ours: what the CLI put in, or the prompt of a sub-agent."""
         if text.startswith("[Request interrupted by user"):
-            self._drop("user/interrupted")  # the result says so
-        elif _is_command(text):
-            out.event(Notice("command", text.split(">", 1)[1].rsplit("</", 1)[0].strip()), "user", parent)
+            return True
+        if _is_command(text):
+            topic, text = "command", text.split(">", 1)[-1].rsplit("</", 1)[0].strip()
         elif line.get("isSynthetic") is True:
-            out.event(Notice("injected", text), "user", parent)
+            topic = "injected"
         elif parent is None:
             return False
         elif self._prompts.pop(parent, None) == text:
-            self._drop("user/prompt")  # the input of the call has it
+            return True
         else:
-            out.event(Notice("prompt", text), "user", parent)
+            topic = "prompt"
+        out.event(Notice(topic, text), "user", parent)
         return True
 
     def _tool_result(self, block: dict[str, JSON], native: JSON, parent: str | None, out: Out) -> bool:
@@ -357,7 +376,6 @@ class ClaudeDecoder:
         if not isinstance(subtype, str):
             return False
         if subtype in DROPPED_SYSTEM:
-            self._drop(f"system/{subtype}")
             return True
         if (handle := self._system_lines.get(subtype)) is not None:
             return handle(line, out)
@@ -386,9 +404,6 @@ class ClaudeDecoder:
         why = string(line.get("message")) or string(line.get("decision_reason")) or ""
         self._denied(tool_call, name, why, {"input": None}, "system/permission_denied", out)
         return True
-
-    def _drop(self, kind: str) -> None:
-        self.dropped[kind] += 1
 
 
 def _is_command(content: JSON) -> bool:
