@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from nucleic_claude.approvals import ClaudeApprovals
-from nucleic_claude.decode import SILENT, ClaudeDecoder
+from nucleic_claude.decode import ClaudeDecoder
+from nucleic_claude.system import SILENT
 
 from nucleic_core.approvals import Allow
 from nucleic_core.backend import Ask

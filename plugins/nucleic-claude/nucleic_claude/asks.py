@@ -42,7 +42,7 @@ class Asks:
         subtype = mapping(request).get("subtype")
         native = f"control_request/{subtype}" if isinstance(subtype, str) else "control_request"
         if subtype == "can_use_tool":
-            self._ask(key, request, native, self._tasks.agent_call(request.get("agent_id")), out)
+            self._ask(key, request, line, native, self._tasks.agent_call(request.get("agent_id")), out)
         else:
             out.event(Raw(line), native)
             out.ask(Ask(key, request), native)
@@ -72,7 +72,7 @@ class Asks:
             return self._withdraw(key, string(message.get("reason")) or "the agent hung up", out)
         if method != "tools/call":
             return False
-        self._ask(key, message.get("arguments"), "mcp/tools/call", None, out)
+        self._ask(key, message.get("arguments"), message, "mcp/tools/call", None, out)
         return True
 
     def requested(self, message: JSON) -> None:
@@ -99,12 +99,12 @@ class Asks:
         out.withdraw(key, reason)
         return True
 
-    def _ask(self, key: str, request: JSON, native: str, parent: str | None, out: Out) -> None:
+    def _ask(self, key: str, request: JSON, line: JSON, native: str, parent: str | None, out: Out) -> None:
         fields = mapping(request)
         tool_call, name, given = string(fields.get("tool_use_id")), string(fields.get("tool_name")), fields.get("input")
         context = None
         if name is None or not isinstance(given, dict):
-            out.event(Raw(request), native)  # the mapper does not read it either
+            out.event(Raw(line), native)  # the mapper does not read it either
         elif tool_call is not None:
             call = self._calls.get(tool_call)
             if call is None or not call.completed:

@@ -88,24 +88,28 @@ class Blocks:
         number, message.next = message.next, message.next + 1
         return _block_id(message.id, number)
 
-    def flush(self, parent: str | None, out: Out) -> None:
-        """Tell the blocks of a parent whose whole lines did not come."""
-        message = self._messages.pop(parent, None)
-        for block in message.open.values() if message is not None else ():
-            self._tell(block, message.id if message is not None else None, parent, out)
+    def flush(self, parent: str | None, out: Out) -> str | None:
+        """Tell the blocks of a parent whose whole lines did not come; the last text among them."""
+        message, last = self._messages.pop(parent, None), None
+        if message is not None:
+            for block in message.open.values():
+                self._tell(block, message.id, parent, out)
+                last = "".join(block.pieces) if block.kind == "text" and block.pieces else last
+        return last
 
-    def flush_all(self, out: Out) -> None:
-        """Tell all that is open; the process is gone."""
-        for parent in list(self._messages):
-            self.flush(parent, out)
+    def flush_all(self, out: Out) -> str | None:
+        """Tell all that is open, as the process is gone; the last text of the main thread."""
+        texts = {parent: self.flush(parent, out) for parent in list(self._messages)}
+        return texts.get(None)
 
     def flush_call(self, tool_call: str, parent: str | None, out: Out) -> None:
         """Tell an open tool call whose result is here."""
         message = self._messages.get(parent)
-        for number, block in list(message.open.items()) if message is not None else ():
-            if block.tool_call == tool_call and message is not None:
-                del message.open[number]
-                self._tell(block, message.id, parent, out)
+        if message is not None:
+            for number, block in list(message.open.items()):
+                if block.tool_call == tool_call:
+                    del message.open[number]
+                    self._tell(block, message.id, parent, out)
 
     def _message_start(self, event: JSON, line: JSON, parent: str | None, out: Out) -> bool:
         message = event.get("message")

@@ -92,6 +92,11 @@ class Calls:
         """Whether a reply of ours with this key went out: the CLI repeats them on stdout (wire fact 90)."""
         return isinstance(key, str) and key in self._answered
 
+    def denied_by_us(self, tool_call: JSON) -> None:
+        """The CLI itself says that the host denied this call, whether or not its ask came by here."""
+        if isinstance(tool_call, str):
+            self._asked.add(tool_call)
+
     def tell_denial(self, tool_call: str) -> bool:
         """Whether a denial of this call is news: no ask about it reached us, and it was not told yet."""
         if tool_call in self._asked:

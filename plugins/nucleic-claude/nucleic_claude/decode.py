@@ -11,7 +11,6 @@ and gives False for what it does not understand: that line, or that block of a l
 `docs/claude.md` has the table of every kind of line: what is told of it, or why nothing is.
 """
 
-import signal
 from pathlib import Path
 
 from nucleic_claude.asks import Asks
@@ -24,33 +23,13 @@ from nucleic_claude.session import Session
 from nucleic_claude.system import DENIED, DROPPED_SYSTEM, SYSTEM, api_retry
 from nucleic_claude.tasks import Tasks, tool_progress
 from nucleic_claude.tools import tool_name
-from nucleic_claude.turns import Turn, error_text, failed, is_odd, may_be_cut, outcome
+from nucleic_claude.turns import Turn, error_text, exit_text, failed, is_odd, may_be_cut, outcome
 from nucleic_claude.usage import MessageMeter, TurnMeter
 from nucleic_core.backend import Out
 from nucleic_core.events import AssistantText, Error, Notice, Raw, Thinking, ToolResult, TurnCompleted, TurnStarted
 
-SILENT = {
-    **{f"system/{subtype}": why for subtype, why in DROPPED_SYSTEM.items()},
-    "system/init": "a second one before anything came of the turn",
-    "system/status": "requesting, or nothing new",
-    "system/background_tasks_changed": "state: whether more follows",
-    "system/task_started": "state; the tool call says it",
-    "system/task_updated": "state; task_notification follows",
-    "system/task_notification": "of a foreground task: the tool call has a result",
-    "system/permission_denied": "told already",
-    "assistant": "a call that is known already, from its ask or an earlier line",
-    "user/text": "[Request interrupted by user]: the result says it; a sub-agent's prompt: the call's input has it",
-    "user/replay": "of a message that is known to be taken",
-    "command_lifecycle": "of a message that is known to be taken",
-    "control_response": "the driver's own requests; our own replies, repeated",
-    "stream_event/message_start": "state",
-    "stream_event/content_block_start": "state, for text and thinking",
-    "stream_event/content_block_delta": "a signature, or no text at all",
-    "stream_event/content_block_stop": "the whole block came before",
-    "stream_event/message_delta": "of a sub-agent, or without a stop reason",
-    "stream_event/message_stop": "nothing new",
-}
-"""The kinds of lines that are understood and may be no event, and why; every other line gives one."""
+_COMMAND = "<local-command-"
+"""How the output of a command of the CLI, such as `/compact`, begins in a user line."""
 
 
 class ClaudeDecoder:
@@ -125,16 +104,16 @@ class ClaudeDecoder:
 
         Whether a signal was ours, the decoder cannot see; where it was, the core makes `interrupted` of `errored`.
         """
-        self._blocks.flush_all(out)
+        turn, self._turn = self._turn, None
+        cut = self._blocks.flush_all(out)
         self._message_meter.flush(out)
         never_taken = self._inputs.process_ended(out)
-        turn, self._turn = self._turn, None
         stopped = self._asks.stopped
         if turn is not None:
-            error = None if stopped else f"Claude Code {_ending(returncode)} before the turn had a result."
-            out.event(TurnCompleted(stopped or "errored", turn.id, error=error, final_text=turn.text))
+            error = None if stopped else f"Claude Code {exit_text(returncode)} before the turn had a result."
+            out.event(TurnCompleted(stopped or "errored", turn.id, error=error, final_text=cut or turn.text))
         elif never_taken:
-            error = f"Claude Code {_ending(returncode)} before it took the message."
+            error = f"Claude Code {exit_text(returncode)} before it took the message."
             out.event(TurnCompleted(stopped or "errored", error=error))
 
     # Turns
@@ -145,7 +124,7 @@ class ClaudeDecoder:
         self._turn_meter.version(line.get("claude_code_version"))
         turn = self._turn
         if turn is not None and turn.used:
-            self._blocks.flush(None, out)
+            turn.text = self._blocks.flush(None, out) or turn.text
             self._message_meter.flush(out)
             completed = TurnCompleted("completed", turn.id, final_text=turn.text, more_follows=True)
             self._inputs.turn_ended({}, out)
@@ -176,7 +155,7 @@ class ClaudeDecoder:
         if is_odd(line) or "subtype" not in line:
             out.event(Raw(line), native)
         turn = self._turn or self._begin_turn(line, out)
-        self._blocks.flush(None, out)
+        turn.text = self._blocks.flush(None, out) or turn.text
         self._message_meter.flush(out)
         ending = outcome(line, self._asks.stopped, refused=turn.refused and fail)
         stopped = ending in ("interrupted", "denied")
@@ -227,8 +206,9 @@ class ClaudeDecoder:
         if parent is None:
             turn = self._turn or self._begin_turn(line, out)
             turn.used = True
-        if message.get("model") == "<synthetic>" or line.get("error"):
-            return self._synthetic(line, content, parent, out)
+        error = line.get("error")
+        if message.get("model") == "<synthetic>" or error:
+            return isinstance(error, (str, type(None))) and self._synthetic(line, content, parent, out)
         if parent is None:
             self._message_meter.saw(message, out)
         message_id = string(message.get("id"))
@@ -241,21 +221,15 @@ class ClaudeDecoder:
     def _synthetic(self, line: JSON, content: list[JSON], parent: str | None, out: Out) -> bool:
         """What the CLI wrote itself: an API error (wire fact 64), or the output of a command of its own."""
         text, code = "\n".join(texts_of(content)), string(line.get("error"))
-        if not text:
+        if not text or any(mapping(block).get("type") != "text" for block in content):
             return False
         if code is None and line.get("is_api_error_message") is not True:
             out.event(Notice("command", text), "assistant", parent)
             return True
-        detail = {
-            name: line[name]
-            for name in ("api_error_status", "api_error_type", "request_id")
-            if line.get(name) is not None
-        }
-        out.event(
-            Error(text, recoverable=code != "authentication_failed", code=code, detail=detail or None),
-            "assistant",
-            parent,
-        )
+        fields = ("api_error_status", "api_error_type", "request_id")
+        detail = {name: line[name] for name in fields if line.get(name) is not None}
+        recoverable = code != "authentication_failed"
+        out.event(Error(text, recoverable, code, detail=detail or None), "assistant", parent)
         return True
 
     def _text(self, block: JSON, message_id: str | None, parent: str | None, out: Out) -> bool:
@@ -311,10 +285,13 @@ class ClaudeDecoder:
         if not isinstance(message, dict) or not (parent is None or isinstance(parent, str)):
             return False
         content = message.get("content")
-        if line.get("isReplay") is True and parent is None and not _is_command(content):
-            self._inputs.replayed(line, content, out)
-            return bool(texts_of(content))
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else sequence(content)
+        if line.get("isReplay") is True and parent is None and all(map(_is_ours, blocks)):
+            self._inputs.replayed(line, content, out)
+            return bool(blocks)
+        for meta in sequence(line.get("tool_result_meta")):  # 332: who decided
+            if mapping(mapping(meta).get("permission_decision")).get("source") == "user_reject":
+                self._calls.denied_by_us(mapping(meta).get("id"))
         native = line.get("tool_use_result") if len(blocks) == 1 else None  # of several results, whose would it be?
         for block in blocks:
             fields = mapping(block)
@@ -329,7 +306,7 @@ class ClaudeDecoder:
         """Words to the model that are not ours: what the CLI put in, or the prompt of a sub-agent."""
         if text.startswith("[Request interrupted by user"):
             return True
-        if _is_command(text):
+        if text.startswith(_COMMAND):
             topic, text = "command", text.split(">", 1)[-1].rsplit("</", 1)[0].strip()
         elif line.get("isSynthetic") is True:
             topic = "injected"
@@ -402,13 +379,15 @@ class ClaudeDecoder:
         if tool_call is None or name is None:
             return False
         why = string(line.get("message")) or string(line.get("decision_reason")) or ""
-        self._denied(tool_call, name, why, {"input": None}, "system/permission_denied", out)
+        detail = {"tool_call": tool_call, "reason": line.get("decision_reason_type")}
+        self._denied(tool_call, name, why, detail, "system/permission_denied", out)
         return True
 
 
-def _is_command(content: JSON) -> bool:
-    """Whether a user line is the output of a command of the CLI, such as `/compact`."""
-    return isinstance(content, str) and content.startswith("<local-command-")
+def _is_ours(block: JSON) -> bool:
+    """Whether a block of a replayed line is of a message of ours, and not what a command of the CLI printed."""
+    fields = mapping(block)
+    return fields.get("type") in ("text", "image") and not (string(fields.get("text")) or "").startswith(_COMMAND)
 
 
 def _native(line: JSON) -> str | None:
@@ -417,12 +396,3 @@ def _native(line: JSON) -> str | None:
     if not isinstance(kind, str):
         return None
     return f"{kind}/{subtype}" if isinstance(subtype, str) else kind
-
-
-def _ending(returncode: int | None) -> str:
-    if returncode is None:
-        return "ended"
-    if returncode < 0:
-        name = signal.Signals(-returncode).name if -returncode in {*signal.Signals} else f"signal {-returncode}"
-        return f"was ended by {name}"
-    return f"ended with exit code {returncode}"

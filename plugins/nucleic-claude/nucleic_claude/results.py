@@ -16,7 +16,7 @@ Lines of sub-agents often lack it; then a Write or Edit that succeeded is a chan
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from nucleic_claude.calls import Call
@@ -80,8 +80,8 @@ def _notebook(native: JSON, tool_call: str, cwd: str | None) -> FileChange | Non
     path, diff = absolute(path, cwd), None
     if before is not None and after is not None and len(before) + len(after) <= LARGEST_NOTEBOOK:
         old, new = _headers(path, cwd)
-        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), old, new, lineterm="")
-        diff = "".join(f"{line}\n" for line in lines)
+        lines = difflib.unified_diff(before.split("\n"), after.split("\n"), old, new, lineterm="")
+        diff = "\n".join((*lines, ""))
     return FileChange("update", path, diff, authoritative=True, tool_call=tool_call)
 
 
@@ -140,22 +140,15 @@ def _unified(path: str, cwd: str | None, hunks: JSON, *, created: bool = False) 
             return None
         lines.append("@@ -{},{} +{},{} @@".format(*numbers))
         lines += texts
-    return _joined(lines) if len(lines) > 2 else None
+    return "\n".join((*lines, "")) if len(lines) > 2 else None
 
 
 def _whole(path: str, cwd: str | None, content: str) -> str | None:
     """The diff of a file that is new: its whole content."""
     if not content:
         return None
-    lines = content.split("\n")
-    ends_well = lines[-1] == ""
-    if ends_well:
-        lines.pop()
-    added = [f"+{line}" for line in lines]
-    if not ends_well:
-        added.append("\\ No newline at end of file")
-    return _joined(["--- /dev/null", f"+++ {_headers(path, cwd)[1]}", f"@@ -0,0 +1,{len(lines)} @@", *added])
-
-
-def _joined(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+    ends_well = content.endswith("\n")
+    added = "+" + (content[:-1] if ends_well else content).replace("\n", "\n+")
+    count = content.count("\n") + (not ends_well)
+    head = f"--- /dev/null\n+++ {_headers(path, cwd)[1]}\n@@ -0,0 +1,{count} @@\n"
+    return f"{head}{added}\n" if ends_well else f"{head}{added}\n\\ No newline at end of file\n"

@@ -60,9 +60,10 @@ class Session:
         self._tell_mode(line.get("permissionMode"), "system/status", out)
         if status == "compacting":
             out.event(Notice("compaction", "The agent sums up the conversation so far."), "system/status")
-        elif result is not None and result != "success":
+        elif result is not None:
             why = string(line.get("compact_error")) or result
-            out.event(Notice("compaction", f"The conversation was not summed up: {why}"), "system/status")
+            text = "is" if result == "success" else f"was not ({why})"
+            out.event(Notice("compaction", f"The conversation so far {text} summed up."), "system/status")
         return status in (None, "requesting", "compacting")
 
     def reset(self, line: JSON, out: Out) -> bool:

@@ -91,3 +91,26 @@ DROPPED_SYSTEM: dict[str, str] = {
     "hook_started": "hook_response follows and says it all",
     "ui_invalidate": "tells a terminal of the CLI to draw itself again",
 }
+
+SILENT = {
+    **{f"system/{subtype}": why for subtype, why in DROPPED_SYSTEM.items()},
+    "system/init": "a second one before anything came of the turn",
+    "system/status": "requesting, or nothing new",
+    "system/background_tasks_changed": "state: whether more follows",
+    "system/task_started": "state; the tool call says it",
+    "system/task_updated": "state; task_notification follows",
+    "system/task_notification": "of a foreground task: the tool call has a result",
+    "system/permission_denied": "told already",
+    "assistant": "a call that is known already, from its ask or an earlier line",
+    "user/text": "[Request interrupted by user]: the result says it; a sub-agent's prompt: the call's input has it",
+    "user/replay": "of a message that is known to be taken",
+    "command_lifecycle": "of a message that is known to be taken",
+    "control_response": "the driver's own requests; our own replies, repeated",
+    "stream_event/message_start": "state",
+    "stream_event/content_block_start": "state, for text and thinking",
+    "stream_event/content_block_delta": "a signature, or no text at all",
+    "stream_event/content_block_stop": "the whole block came before",
+    "stream_event/message_delta": "of a sub-agent, or without a stop reason",
+    "stream_event/message_stop": "nothing new",
+}
+"""The kinds of lines that are understood and may be no event, and why; every other line gives one."""

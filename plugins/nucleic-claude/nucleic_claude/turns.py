@@ -17,6 +17,8 @@
 for two turns when background work reports while the first still runs: the second `init` then ends the first turn.
 """
 
+import signal
+
 import attrs
 
 from nucleic_claude.fields import JSON, sequence, string
@@ -87,3 +89,13 @@ def may_be_cut(result: JSON) -> bool:
     The CLI's own commands have none either, but they take no model turn.
     """
     return not failed(result) and result.get("stop_reason") is None and bool(result.get("num_turns"))
+
+
+def exit_text(returncode: int | None) -> str:
+    """How a process ended, as the end of a sentence; negative codes are signals."""
+    if returncode is None:
+        return "ended"
+    if returncode < 0:
+        name = signal.Signals(-returncode).name if -returncode in {*signal.Signals} else f"signal {-returncode}"
+        return f"was ended by {name}"
+    return f"ended with exit code {returncode}"
