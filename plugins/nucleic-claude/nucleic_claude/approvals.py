@@ -156,7 +156,7 @@ def _title(tool: str, given: dict[str, JSON]) -> str:
     if what is None:
         words, what = f"{tool}:", ", ".join(f"{name}={value}" for name, value in given.items())
     # Cut before the blanks are joined, so that a megabyte of input costs nothing.
-    line = " ".join(f"{words} {what[: 4 * TITLE_LENGTH]}".split())
+    line = " ".join(f"{words} {what[: 4 * TITLE_LENGTH]}".split()).rstrip(":")
     return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
 
 

@@ -62,8 +62,8 @@ class Session:
             out.event(Notice("compaction", "The agent sums up the conversation so far."), "system/status")
         elif result is not None:
             why = string(line.get("compact_error")) or result
-            text = "is" if result == "success" else f"was not ({why})"
-            out.event(Notice("compaction", f"The conversation so far {text} summed up."), "system/status")
+            text = "is summed up." if result == "success" else f"could not be summed up: {why}"
+            out.event(Notice("compaction", f"The conversation so far {text}"), "system/status")
         return status in (None, "requesting", "compacting")
 
     def reset(self, line: JSON, out: Out) -> bool:

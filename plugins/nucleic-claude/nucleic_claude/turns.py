@@ -10,7 +10,7 @@
 | subtype error_max_budget_usd                      | max_budget                                                  |
 | subtype error_during_execution                    | denied or interrupted, whichever we sent first in this turn |
 | the same with terminal_reason aborted_...         | interrupted (by a signal, or by a client we do not see)     |
-| terminal_reason prompt_too_long                   | context_full                                                |
+| terminal_reason prompt_too_long, blocking_limit   | context_full                                                |
 | is_error true, whatever the subtype               | errored                                                     |
 
 `terminal_reason` counts only where every version tells the truth (167 says `completed` of an API error). 167 gives one result
@@ -74,7 +74,7 @@ def outcome(result: JSON, stopped: Outcome | None, *, refused: bool) -> Outcome:
         return _LIMITS[subtype]
     if subtype == "error_during_execution" and (stopped is not None or reason.startswith("aborted_")):
         return stopped or "interrupted"
-    return "context_full" if reason == "prompt_too_long" else "errored"
+    return "context_full" if reason in ("prompt_too_long", "blocking_limit") else "errored"
 
 
 def error_text(result: JSON) -> str | None:
