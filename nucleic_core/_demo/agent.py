@@ -165,7 +165,7 @@ class Agent:
             output: list[bytes] = []
             assert process.stdout is not None
             reader = threading.Thread(target=lambda: output.append(process.stdout.read()), daemon=True)
-                    reader.start()
+            reader.start()
             try:
                 while process.poll() is None:
                     self.wait(0.02)

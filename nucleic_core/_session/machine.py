@@ -136,7 +136,7 @@ class Machine:
             self._coordinator.close_all("agent_gone", "the agent's process is gone")
             if self.failure is not None:
                 self._pipeline.record([_fatal(self.failure)])
-            self._pipeline.ended(child.returncode, describe_exit(child.returncode))
+            self._pipeline.ended(child.returncode, last_words(child))
 
     async def _serve(self, nursery: trio.Nursery, driver: Driver, child: ChildProcess, spec: ProcessSpec) -> None:
         link = ProcessLink(self._run, child, self._pipeline, driver.answer, self._prove)
@@ -197,12 +197,11 @@ class Machine:
         self._start_step = None
         if self._started or self._ending.is_set():
             return
-        said = child.stderr.text().strip()
-        said = f" It said: {said}" if said else " It said nothing on stderr."
         name = Path(spec.argv[0]).name
         if child.returncode is None:
-            raise HandshakeTimeout(f"{name} did not get ready within {spec.start_timeout:g} s.{said}")
-        raise StartFailed(f"{name} ended before it was ready ({describe_exit(child.returncode)}).{said}")
+            said = child.stderr.text().strip() or "nothing on stderr"
+            raise HandshakeTimeout(f"{name} did not get ready within {spec.start_timeout:g} s. It said: {said}")
+        raise StartFailed(f"{name} ended before it was ready: {last_words(child)}")
 
     async def _wind_down(self, driver: Driver, child: ChildProcess, spec: ProcessSpec) -> None:
         """Interrupt in band, close stdin, then the process's own grace, signals and the last descendant."""
@@ -255,6 +254,12 @@ class Machine:
             await task(*args)
         except Exception:
             log.exception("a task of the session failed")
+
+
+def last_words(child: ChildProcess) -> str:
+    """How a process ended, with what it said on stderr unless it ended well."""
+    said = child.stderr.text().strip() if child.returncode != 0 else ""
+    return f"{describe_exit(child.returncode)}, saying: {said}" if said else describe_exit(child.returncode)
 
 
 def describe_exit(returncode: int | None) -> str:
