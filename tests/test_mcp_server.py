@@ -776,6 +776,40 @@ def test_junk_bytes_never_raise_out_of_the_server_and_never_reach_the_host(piece
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_conversation_cut_anywhere_gets_the_same_answers(data):
+    async def main():
+        async with trio.open_nursery() as nursery:
+            bench = Bench(nursery)
+            bench.on_call = lambda call: call.answer(call.arguments)
+            client = bench.client()
+            conversation = (
+                client.request(rpc("initialize", {}, 0))
+                + client.request(rpc("notifications/initialized"))
+                + client.request(method="GET")
+                + client.request(tool_call(1, arguments={"n": 1}))
+                + client.request(tool_call(2, arguments={"n": 2}), accept="application/json")
+                + client.request(rpc("ping", ref=3))
+            )
+            cuts = sorted(data.draw(st.lists(st.integers(0, len(conversation)), max_size=8)))
+            for start, end in zip([0, *cuts], [*cuts, len(conversation)], strict=True):
+                if start < end:
+                    await client.stream.send_all(conversation[start:end])
+                    await trio.testing.wait_all_tasks_blocked()
+            assert (await client.answer())[1]["id"] == 0
+            assert await client.answer() == (202, None)
+            assert await client.answer() == (405, None)
+            assert await client.status() == 200
+            assert text((await client.message())["result"]) == '{"n":1}'
+            assert await client.chunk() == b""
+            assert text((await client.answer())[1]["result"]) == '{"n":2}'
+            assert (await client.answer())[1]["id"] == 3
+            await client.stream.aclose()
+
+    trio.run(main)
+
+
 JSONISH = st.recursive(
     st.none()
     | st.booleans()
