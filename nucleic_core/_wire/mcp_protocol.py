@@ -101,7 +101,7 @@ def read(body: bytes) -> Message:
     if not isinstance(params, dict) or not isinstance(meta, dict):
         raise found.error(BAD_PARAMS, "params and params._meta must be objects")
     if modern and meta[_VERSION_KEY] != MODERN:
-        versions = {"supported": [MODERN], "requested": meta[_VERSION_KEY]}
+        versions = {"supported": [MODERN, *LEGACY], "requested": meta[_VERSION_KEY]}
         raise found.error(NO_SUCH_VERSION, "this protocol version is not served", versions)
     return found
 
