@@ -319,6 +319,8 @@ async def _messages(client):
 
 async def test_a_client_with_the_token_may_idle_but_not_dawdle_within_a_request(bench, autojump_clock):
     client = bench.client()
+    assert (await client.ask(method="GET"))[0] == 405
+    await trio.sleep(3600)
     assert (await client.ask(rpc("ping", ref=1)))[0] == 200
     await trio.sleep(3600)
     assert (await client.ask(rpc("ping", ref=2)))[0] == 200

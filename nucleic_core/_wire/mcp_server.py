@@ -170,11 +170,13 @@ class McpServer:
         while True:
             try:
                 head, body = await connection.request(self._admit)
-                if head.method != b"POST":
-                    raise Refused(405, ("allow", "POST"))  # a GET asks for a stream of news; clients do without
             except Refused as refusal:
                 logger.debug("refused a request with HTTP status %d", refusal.status)
                 await connection.refuse(refusal)
+                continue
+            if head.method != b"POST":
+                # A GET asks for a stream of news, which clients do without.
+                await connection.refuse(Refused(405, ("allow", "POST")))
                 continue
             try:
                 message = read(body)
