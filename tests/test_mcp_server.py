@@ -234,6 +234,8 @@ async def test_a_stranger_is_refused_before_the_body_is_sent(bench):
     assert await client.answer() == (401, None)
     assert client.headers["www-authenticate"] == "Bearer"
     assert client.headers["connection"] == "close"
+    await client.stream.send_all(b"x" * 100)  # read by nobody, but no reset that would cost the client its answer
+    assert await client.is_closed()
 
 
 async def test_a_body_that_grows_beyond_the_cap_is_said_to_be_too_large_even_to_a_client_that_goes_on_sending(bench):
