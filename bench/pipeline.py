@@ -34,7 +34,23 @@ from nucleic_core.specs import RunSpec
 BAR = 4.0
 ROUNDS = 7
 SESSION = str(uuid.UUID(int=7))
-WORDS = 'the agent reads a file then edits the parser so that naïve "quoted" back\\slash tab\there'.split(" ")
+WORDS = [
+    "the",
+    "agent",
+    "reads",
+    "a",
+    "file",
+    "then",
+    "edits",
+    "the",
+    "parser",
+    "so",
+    "that",
+    "naïve",
+    '"quoted"',
+    "back\\slash",
+    "tab\there",
+]
 
 
 def prose(rng: random.Random, words: int) -> str:
