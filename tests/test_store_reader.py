@@ -205,8 +205,7 @@ async def test_a_follower_gets_what_is_appended_while_it_waits_and_ends_after_ru
     seen = []
 
     async def follow():
-        async for event in Follower(transcript.path, until_end=True):
-            seen.append(event)
+        seen.extend([event async for event in Follower(transcript.path, until_end=True)])
 
     events = write(transcript, "one")
     with trio.fail_after(10):
