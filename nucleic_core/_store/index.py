@@ -144,7 +144,7 @@ class Index:
                     raise _Unusable("it is of another version")
                 return work(db)
         except sqlite3.DatabaseError as exc:
-            if exc.sqlite_errorname in _DAMAGE:
+            if getattr(exc, "sqlite_errorname", "") in _DAMAGE:
                 raise _Unusable(str(exc)) from exc
             raise
 
