@@ -297,10 +297,18 @@ async def test_inside_a_git_hook_the_position_is_still_that_of_the_directory(rep
 
 
 async def test_what_a_repository_configures_is_not_run(repo):
-    commit(repo, "one")
+    (repo / ".gitattributes").write_text("* filter=x\n")
+    (repo / "file").write_text("a")
+    git(repo, "add", ".")
+    head = commit(repo, "one")
+    (repo / "file").write_text("b")
     git(repo, "config", "core.fsmonitor", f"touch {repo}/ran")
-    await git_position(repo)
+    git(repo, "config", "filter.x.clean", f"touch {repo}/ran")
+    for directory in (repo, repo / ".git" / ".."):
+        assert await git_position(directory) == GitPosition(head, "main")
     assert not (repo / "ran").exists()
+    git(repo, "status")
+    assert (repo / "ran").exists()
 
 
 async def test_a_git_that_hangs_is_given_up_and_killed(repo, tmp_path, monkeypatch):

@@ -298,7 +298,7 @@ def test_a_full_disk_takes_nothing_of_the_batch_and_every_later_append_fails(tmp
     assert process.returncode == 0
     assert said[0].startswith("OSError cannot write the transcript")
     assert "File too large" in said[0]
-    assert "up to event 1 is kept" in said[0]
+    assert "Events up to 1 were written" in said[0]
     assert said[1].startswith("NoneType cannot write the transcript")
     transcript = reopen()
     assert transcript.torn is None
@@ -521,3 +521,11 @@ async def test_a_sync_that_fails_makes_the_transcript_fail_closed(create, monkey
                     assert "Input/output error" in str(exc)  # noqa: PT017
                     break
             nursery.cancel_scope.cancel()
+
+
+def test_what_a_run_needs_imports_neither_cattrs_nor_sqlite():
+    source = (
+        "import sys, nucleic_core._store.syncing, nucleic_core.settings; print({'cattrs', 'sqlite3'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
