@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
-import platformdirs
 
 from nucleic_core._store.home import where_home_is
 from nucleic_core._toml import mistake, read_toml
@@ -63,8 +62,11 @@ class Settings:
 
 def config_path(env: Mapping[str, str]) -> Path:
     """`$NUCLEIC_CONFIG`, or `config.toml` in the platform's configuration directory."""
-    chosen = env.get("NUCLEIC_CONFIG")
-    return Path(chosen) if chosen else platformdirs.user_config_path("nucleic", appauthor=False) / "config.toml"
+    if chosen := env.get("NUCLEIC_CONFIG"):
+        return Path(chosen)
+    import platformdirs
+
+    return platformdirs.user_config_path("nucleic", appauthor=False) / "config.toml"
 
 
 def load_settings(
