@@ -277,7 +277,7 @@ async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host) -> As
             over.set()
 
     title = plain_text(run.prompt) if run.prompt is not None else ""
-    keeper = IndexKeeper(host.index, session, title)
+    keeper = IndexKeeper(host.home, session, title)
     observers = Observers(session, hooks.observers(run, session))
     async with background() as tasks:
         tasks.start_soon(machine)
