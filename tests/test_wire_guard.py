@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from nucleic_core._background import background
 from nucleic_core._wire.descendants import find
 from nucleic_core._wire.guard import Guard
 from nucleic_core._wire.process import child_environment
@@ -26,12 +27,13 @@ time.sleep(600)
 
 HOST = """
 import json, os, sys, time, trio
+from nucleic_core._background import Background
 from nucleic_core._wire.guard import Guard
 from nucleic_core._wire.process import ChildProcess, child_environment
 
 async def main(cookie, agent, mode):
     async with trio.open_nursery() as nursery:
-        guard = await Guard.start(nursery, notice=print)
+        guard = await Guard.start(Background(nursery), notice=print)
         guard.watch(cookie)
         env = child_environment(os.environ, inherit=(), extra={}, cookie=cookie)
         child = await ChildProcess.start(
@@ -55,6 +57,12 @@ trio.run(main, *sys.argv[1:])
 @pytest.fixture
 def cookie():
     return os.urandom(8).hex()
+
+
+@pytest.fixture
+async def tasks():
+    async with background() as tasks:
+        yield tasks
 
 
 @pytest.fixture
@@ -129,10 +137,10 @@ def stray(cookie):
     child.wait()
 
 
-async def test_the_guard_holds_nothing_of_the_host_and_goes_when_the_host_closes(nursery, tmp_path):
+async def test_the_guard_holds_nothing_of_the_host_and_goes_when_the_host_closes(tasks, tmp_path):
     with (tmp_path / "held").open("w") as held:
         os.set_inheritable(held.fileno(), True)
-        guard = await Guard.start(nursery, notice=pytest.fail)
+        guard = await Guard.start(tasks, notice=pytest.fail)
         pid = guard._process.pid
         # Only its three standard streams, once the interpreter has read the program.
         await until(lambda: os.listdir(f"/proc/{pid}/fd") == ["0", "1", "2"])
@@ -143,8 +151,8 @@ async def test_the_guard_holds_nothing_of_the_host_and_goes_when_the_host_closes
     assert not Path(f"/proc/{pid}").exists()
 
 
-async def test_what_is_watched_at_the_close_is_ended(nursery, cookie, stray):
-    guard = await Guard.start(nursery, notice=pytest.fail)
+async def test_what_is_watched_at_the_close_is_ended(tasks, cookie, stray):
+    guard = await Guard.start(tasks, notice=pytest.fail)
     guard.watch("other")
     guard.watch(cookie)
     guard.forget("other")
@@ -153,20 +161,19 @@ async def test_what_is_watched_at_the_close_is_ended(nursery, cookie, stray):
     assert stray.wait() == -15
 
 
-async def test_a_cancelled_nursery_closes_the_guard(cookie, stray):
-    async with trio.open_nursery() as nursery:
-        guard = await Guard.start(nursery, notice=pytest.fail)
+async def test_a_guard_whose_host_is_left_without_close_ends_all_the_same(cookie, stray):
+    async with background() as tasks:
+        guard = await Guard.start(tasks, notice=pytest.fail)
         guard.watch(cookie)
         pid = guard._process.pid
-        nursery.cancel_scope.cancel()
     assert not Path(f"/proc/{pid}").exists()
     assert stray.wait() == -15
     await guard.close()
 
 
-async def test_a_guard_that_ended_by_itself_is_replaced_and_told_what_to_watch(nursery, cookie, stray):
+async def test_a_guard_that_ended_by_itself_is_replaced_and_told_what_to_watch(tasks, cookie, stray):
     notices = []
-    guard = await Guard.start(nursery, notice=notices.append)
+    guard = await Guard.start(tasks, notice=notices.append)
     guard.watch(cookie)
     first = guard._process.pid
     os.kill(first, signal.SIGKILL)
@@ -177,9 +184,9 @@ async def test_a_guard_that_ended_by_itself_is_replaced_and_told_what_to_watch(n
     assert stray.wait() == -15
 
 
-async def test_a_guard_that_does_not_listen_is_replaced(nursery, cookie, stray):
+async def test_a_guard_that_does_not_listen_is_replaced(tasks, cookie, stray):
     notices = []
-    guard = await Guard.start(nursery, notice=notices.append)
+    guard = await Guard.start(tasks, notice=notices.append)
     os.kill(guard._process.pid, signal.SIGSTOP)
     for number in range(5000):
         guard.watch(f"run-{number}")
@@ -191,9 +198,9 @@ async def test_a_guard_that_does_not_listen_is_replaced(nursery, cookie, stray):
     assert stray.wait() == -15
 
 
-async def test_a_guard_that_keeps_ending_is_given_up_and_that_is_said(nursery):
+async def test_a_guard_that_keeps_ending_is_given_up_and_that_is_said(tasks):
     notices = []
-    guard = await Guard.start(nursery, notice=notices.append)
+    guard = await Guard.start(tasks, notice=notices.append)
     for count in (1, 2, 3):
         os.kill(guard._process.pid, signal.SIGKILL)
         await until(lambda count=count: len(notices) == count and (count == 3 or lives(guard._process.pid)))
@@ -203,10 +210,10 @@ async def test_a_guard_that_keeps_ending_is_given_up_and_that_is_said(nursery):
         await guard.close()
 
 
-async def test_a_guard_that_cannot_be_started_is_said_and_no_error(nursery, monkeypatch):
+async def test_a_guard_that_cannot_be_started_is_said_and_no_error(tasks, monkeypatch):
     notices = []
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    guard = await Guard.start(nursery, notice=notices.append)
+    guard = await Guard.start(tasks, notice=notices.append)
     guard.watch("run")
     guard.forget("run")
     assert len(notices) == 1
