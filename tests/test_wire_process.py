@@ -2,8 +2,10 @@ import functools
 import gc
 import os
 import signal
+import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -279,7 +281,7 @@ async def test_a_child_that_ends_at_end_of_file_is_not_signalled(nursery, cookie
 @within(20)
 async def test_a_child_gets_sigterm_and_its_grace_before_sigkill(nursery, cookie):
     script = """
-    def leave(*_): print("cleaning up", flush=True); sys.exit(5)
+    def leave(*_): os.write(1, b"cleaning up\\n"); os._exit(5)
     signal.signal(signal.SIGTERM, leave); print(1, flush=True); time.sleep(600)
     """
     child = await spawn(nursery, cookie, script)
@@ -379,6 +381,28 @@ async def test_a_child_started_in_a_nursery_that_is_already_cancelled_leaves_not
         nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
             child = await spawn(nursery, cookie, "time.sleep(600)")
+    assert child.returncode == -9
+    assert find(cookie) == set()
+
+
+@within(20)
+async def test_a_start_that_is_cancelled_halfway_still_hands_the_child_to_the_nursery(cookie, monkeypatch):
+    cancelled = threading.Event()
+
+    class SlowPopen(subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            cancelled.wait(10)
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr(subprocess, "Popen", SlowPopen)
+    async with trio.open_nursery() as nursery:
+
+        async def cancel():
+            nursery.cancel_scope.cancel()
+            cancelled.set()
+
+        nursery.start_soon(cancel)
+        child = await spawn(nursery, cookie, "time.sleep(600)")
     assert child.returncode == -9
     assert find(cookie) == set()
 
