@@ -480,7 +480,7 @@ async def test_a_program_that_cannot_run_says_why_and_what_to_do(nursery, cookie
     with pytest.raises(StartFailed, match="`#!` line"):
         await start(nursery, cookie, [str(program)])
     with pytest.raises(StartFailed, match="over stdin"):
-        await start(nursery, cookie, ["true", "x" * 3_000_000])
+        await start(nursery, cookie, ["/bin/true", "x" * 3_000_000])
     with pytest.raises(StartFailed, match="null byte"):
         await start(nursery, cookie, ["true", "a\0b"])
 
