@@ -10,10 +10,25 @@ import trio
 
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import LineFramer, Oversize, Unparsed, parse
+from nucleic_core._wire.mcp_config import mcp_config
+from nucleic_core._wire.mcp_protocol import McpTool
+from nucleic_core._wire.mcp_server import McpServer, ToolCall
 from nucleic_core.backend import Ask, Link, Out, Reply
 from nucleic_core.specs import AgentInput, plain_text
 
-__all__ = ["JSON", "BaseDecoder", "LineDriver", "LineFramer", "Oversize", "Unparsed", "parse"]
+__all__ = [
+    "JSON",
+    "BaseDecoder",
+    "LineDriver",
+    "LineFramer",
+    "McpServer",
+    "McpTool",
+    "Oversize",
+    "ToolCall",
+    "Unparsed",
+    "mcp_config",
+    "parse",
+]
 
 
 class BaseDecoder:

@@ -163,8 +163,9 @@ class Agent:
                 stderr=subprocess.STDOUT,
             )
             output: list[bytes] = []
-            assert process.stdout is not None
-            reader = threading.Thread(target=lambda: output.append(process.stdout.read()), daemon=True)
+            pipe = process.stdout
+            assert pipe is not None
+            reader = threading.Thread(target=lambda: output.append(pipe.read()), daemon=True)
             reader.start()
             try:
                 while process.poll() is None:
