@@ -53,7 +53,9 @@ def fetch(version: str) -> Path:
         return program
     npm = shutil.which("npm")
     if npm is None:
-        raise FetchFailed(f"claude {version} is not in {cache()} and there is no npm to fetch it with: install Node.js.")
+        raise FetchFailed(
+            f"claude {version} is not in {cache()} and there is no npm to fetch it with: install Node.js."
+        )
     try:
         cache().mkdir(parents=True, exist_ok=True)
         with _alone(), tempfile.TemporaryDirectory(prefix=f".{version}-", dir=cache()) as half:
@@ -78,7 +80,16 @@ def _alone() -> Iterator[None]:
 
 
 def _install(npm: str, version: str, into: Path) -> None:
-    command = [npm, "install", "--prefix", str(into), "--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund"]
+    command = [
+        npm,
+        "install",
+        "--prefix",
+        str(into),
+        "--ignore-scripts",
+        "--no-package-lock",
+        "--no-audit",
+        "--no-fund",
+    ]
     try:
         done = subprocess.run(
             [*command, f"{PACKAGE}@{version}"],
@@ -116,7 +127,9 @@ def _program(into: Path, version: str) -> Path:
             continue
         if re.match(re.escape(version) + r"\b", said):
             return program
-    raise FetchFailed(f"npm fetched claude {version}, but none of the {len(found)} programs in it starts on this machine.")
+    raise FetchFailed(
+        f"npm fetched claude {version}, but none of the {len(found)} programs in it starts on this machine."
+    )
 
 
 def main(versions: list[str]) -> int:

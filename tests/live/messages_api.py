@@ -162,7 +162,12 @@ class MessagesApi:
             for block in play.blocks
         ]
         called = any(block["type"] == "tool_use" for block in blocks)
-        usage = {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 20}
+        usage = {
+            "input_tokens": 100,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": 20,
+        }
         message = {
             "id": f"msg_{next(self._numbers):02}",
             "type": "message",
