@@ -1,0 +1,122 @@
+"""From messages to an ordered list of events, asks and withdrawals: the first half of the commit step.
+
+Pure: live sessions and `nucleic decode` run the same code. Lines that are no JSON are placed here, in line order, and
+kept from the decoder; a decoder that raises costs one message its meaning and the run nothing.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+import attrs
+
+from nucleic_core._session.ledger import Item, Ledger
+from nucleic_core._values import JSON
+from nucleic_core._wire.framing import Oversize, Unparsed
+from nucleic_core.backend import Ask, Decoder
+from nucleic_core.events import EventData, Notice, Raw
+
+log = logging.getLogger("nucleic.decode")
+
+
+@attrs.frozen
+class FoundAsk:
+    """An ask at its place among the events."""
+
+    ask: Ask
+    native: str | None
+    parent: str | None
+
+
+@attrs.frozen
+class Withdrawn:
+    """The agent took an ask back."""
+
+    key: str
+    reason: str
+
+
+Found: TypeAlias = "Item | FoundAsk | Withdrawn"
+
+
+class Collected:
+    """An `Out`: one list, in order."""
+
+    __slots__ = ("found",)
+
+    def __init__(self) -> None:
+        self.found: list[Found] = []
+
+    def event(self, data: EventData, native: str | None = None, parent: str | None = None) -> None:
+        """See `Out.event`."""
+        self.found.append((data, native, parent))
+
+    def ask(self, ask: Ask, native: str | None = None, parent: str | None = None) -> None:
+        """See `Out.ask`."""
+        self.found.append(FoundAsk(ask, native, parent))
+
+    def withdraw(self, key: str, reason: str) -> None:
+        """See `Out.withdraw`."""
+        self.found.append(Withdrawn(key, reason))
+
+
+class Decoding:
+    """One process's decoder and ledger."""
+
+    def __init__(self, decoder: Decoder, ledger: Ledger) -> None:
+        self._decoder = decoder
+        self.ledger = ledger
+        self._told: set[str] = set()
+
+    def received(self, messages: Iterable[JSON], channel: str = "stdout") -> list[Found]:
+        """What messages from the agent mean, in order."""
+        out = Collected()
+        for message in messages:
+            match message:
+                case Unparsed(text):
+                    out.event(Raw(text), "unparsed")
+                case Oversize():
+                    detail = {"size": message.size, "head": message.head.decode("utf-8", "replace"), "sha256": message.sha256}
+                    out.event(Notice("oversize", f"A line of {message.size} bytes was not read.", detail), "oversize")
+                case _:
+                    self._guarded(out, message, lambda m=message: self._decoder.received(m, out, channel))
+        return list(self._admitted(out))
+
+    def sent(self, message: JSON, channel: str = "stdin") -> list[Found]:
+        """What a message to the agent means."""
+        out = Collected()
+        self._guarded(out, message, lambda: self._decoder.sent(message, out, channel))
+        return list(self._admitted(out))
+
+    def ended(self, returncode: int | None, description: str) -> list[Found]:
+        """What the end of the process means; `description` says it to a person."""
+        out = Collected()
+        self._guarded(out, None, lambda: self._decoder.ended(returncode, out))
+        return [*self._admitted(out), *self.ledger.end(returncode, description)]
+
+    def _guarded(self, out: Collected, message: JSON, decode: Callable[[], None]) -> None:
+        before = len(out.found)
+        try:
+            decode()
+        except Exception as exc:
+            log.exception("the decoder failed")
+            if message is not None:
+                out.event(Raw(message))
+            out.event(Notice("decoder", f"The decoder failed on this message: {exc!r}"))
+            return
+        for found in out.found[before:]:
+            if isinstance(found, tuple) and isinstance(found[0], Raw):
+                self._tell(found[1])
+
+    def _tell(self, native: str | None) -> None:
+        """Log what is not understood once a run by its type, so that a flood of it costs one line."""
+        if (native or "") not in self._told:
+            self._told.add(native or "")
+            log.info("not understood, kept as raw: %s", native or "a message without a type")
+
+    def _admitted(self, out: Collected) -> Iterator[Found]:
+        for found in out.found:
+            if isinstance(found, tuple):
+                yield from self.ledger.admit(found)
+            else:
+                yield found

@@ -1,0 +1,33 @@
+"""Making text of an agent safe to show: what would steer a terminal or reorder the line is shown as its code point."""
+
+import unicodedata
+
+_KEPT = frozenset("\n\t")
+
+
+def hidden(text: str) -> bool:
+    """Whether a text holds characters that do not show, or that change how others show."""
+    return not text.isascii() and any(_steers(c) for c in text) or any(c < " " and c not in _KEPT or c == "\x7f" for c in text)
+
+
+def visible(text: str) -> str:
+    """The text with control characters, escapes, bidi and invisible marks spelled out, as in `\\u{202e}`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(f"\\u{{{ord(c):x}}}" if _steers(c) else c for c in text)
+
+
+def one_line(text: str, limit: int = 200) -> str:
+    """The text in one line of at most `limit` characters; the middle is left out, so that the end stays in view."""
+    flat = " ".join(text.split())
+    if len(flat) <= limit:
+        return flat
+    half = (limit - 3) // 2
+    return f"{flat[:half]} … {flat[-half:]}"
+
+
+def _steers(char: str) -> bool:
+    if char in _KEPT:
+        return False
+    # Cc: C0, DEL, C1. Cf: bidi, zero width, tags. Co, Cs, Cn: nothing a terminal shows. Zl, Zp: line breaks to some.
+    return unicodedata.category(char) in ("Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp")
