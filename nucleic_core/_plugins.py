@@ -96,7 +96,9 @@ class Plugins:
         """
         entry = self._by_group[BACKENDS].get(backend_id)
         if entry is None:
-            raise BackendMissing(f"No backend is called {backend_id!r}. Installed: {', '.join(self.backends) or 'none'}.")
+            raise BackendMissing(
+                f"No backend is called {backend_id!r}. Installed: {', '.join(self.backends) or 'none'}."
+            )
         own = self._load(entry, _check_backend)
         if own is None:
             why = self.broken[BACKENDS, backend_id]

@@ -76,7 +76,11 @@ class Decoding:
                 case Unparsed(text):
                     out.event(Raw(text), "unparsed")
                 case Oversize():
-                    detail = {"size": message.size, "head": message.head.decode("utf-8", "replace"), "sha256": message.sha256}
+                    detail = {
+                        "size": message.size,
+                        "head": message.head.decode("utf-8", "replace"),
+                        "sha256": message.sha256,
+                    }
                     out.event(Notice("oversize", f"A line of {message.size} bytes was not read.", detail), "oversize")
                 case _:
                     self._guarded(out, message, lambda m=message: self._decoder.received(m, out, channel))

@@ -40,10 +40,14 @@ _SUMMED = (
 def add(one: Usage, other: Usage) -> Usage:
     """Two usages as one of scope run; what neither knows stays unknown."""
     sums = {
-        name: None if (a := getattr(one, name)) is None and getattr(other, name) is None else (a or 0) + (getattr(other, name) or 0)
+        name: None
+        if (a := getattr(one, name)) is None and getattr(other, name) is None
+        else (a or 0) + (getattr(other, name) or 0)
         for name in _SUMMED
     }
-    return Usage(scope="run", context_window=other.context_window or one.context_window, model=other.model or one.model, **sums)
+    return Usage(
+        scope="run", context_window=other.context_window or one.context_window, model=other.model or one.model, **sums
+    )
 
 
 @attrs.define

@@ -78,7 +78,7 @@ def failure(status: int, kind: str, message: str, **how: Any) -> Turn:
 class MessagesApi:
     """The server. `requests` holds the body of every request that took a turn, in order."""
 
-    script: deque[Turn]
+    script: deque[Turn] = attrs.field(factory=deque)
     url: str = ""
     requests: list[JSON] = attrs.field(factory=list)
     keys: set[str] = attrs.field(factory=set)
