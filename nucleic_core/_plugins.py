@@ -10,14 +10,14 @@ import inspect
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import attrs
 import pluggy
 
 from nucleic_core import hookspecs
-from nucleic_core.backend import ApprovalMapper, Decoder, Driver, Observer, Prober, SessionView
 from nucleic_core.approvals import ApprovalPolicy
+from nucleic_core.backend import ApprovalMapper, Decoder, Driver, Observer, Prober, SessionView
 from nucleic_core.errors import BackendBroken, BackendMissing, NucleicError
 from nucleic_core.hookspecs import NUCLEIC_API
 from nucleic_core.specs import ProcessSpec, RunSpec
@@ -173,9 +173,6 @@ def _check_extension(plugin: object) -> None:
     for name, impl in _checked(plugin).items():
         if name in BACKEND_HOOKS and not (name == "nucleic_spawn" and impl.wrapper):
             raise BackendBroken(f"an extension may only wrap nucleic_spawn (wrapper=True), and it implements {name}")
-
-
-_T = TypeVar("_T")
 
 
 class Hooks:

@@ -7,11 +7,7 @@ _KEPT = frozenset("\n\t")
 
 def hidden(text: str) -> bool:
     """Whether a text holds characters that do not show, or that change how others show."""
-    return (
-        not text.isascii()
-        and any(_steers(c) for c in text)
-        or any(c < " " and c not in _KEPT or c == "\x7f" for c in text)
-    )
+    return not (text.isascii() and text.isprintable()) and any(_steers(c) for c in text)
 
 
 def visible(text: str) -> str:

@@ -14,7 +14,9 @@ from nucleic_core._values import JSON
 
 Risk = Literal["read_only", "write", "execute", "network", "destructive", "unknown"]
 Scope = Literal["session", "tool_name", "tool_name_with_pattern"]
-Cause = Literal["answered", "withdrawn", "interrupted", "agent_gone", "host_restarted", "deadline", "session_ended"]
+Cause = Literal[
+    "answered", "withdrawn", "interrupted", "agent_gone", "host_restarted", "deadline", "no_responder", "session_ended"
+]
 """Why an ask closed. Only `answered` is somebody's decision; every other cause denied it on nobody's behalf."""
 
 

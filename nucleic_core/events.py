@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, TypeVar, cast, dataclass_transform
 
 import attrs
 import orjson
@@ -50,6 +50,11 @@ class EventData:
     kind: ClassVar[str] = ""
     field_names: ClassVar[tuple[str, ...]] = ()
     _read: ClassVar[Callable[[Any], tuple[Any, ...]]]
+
+    def but(self, **changes: JSON) -> Self:
+        """The same payload with other values in some fields."""
+        me: Any = self
+        return cast(Self, attrs.evolve(me, **changes))
 
 
 KINDS: dict[str, type[EventData]] = {}

@@ -21,7 +21,8 @@ RISK_BY_TOOL: dict[str, Risk] = {
     "NotebookEdit": "write",
     "WebFetch": "network",
     "WebSearch": "network",
-} | dict.fromkeys(SHELL_TOOLS, "execute")
+    **dict.fromkeys(SHELL_TOOLS, "execute"),
+}
 """By name alone; a tool that is not here is unknown. Commands are not read until a shell reader can be trusted to."""
 
 
@@ -57,4 +58,4 @@ def canonical(path: Path, cwd: Path) -> Path:
     try:
         return (cwd / path).resolve()
     except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL: there is no such place
-        return (cwd / "\ufffd").absolute()
+        return (cwd / path).absolute()

@@ -6,6 +6,7 @@ kept from the decoder; a decoder that raises costs one message its meaning and t
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TypeAlias
 
 import attrs
@@ -83,19 +84,19 @@ class Decoding:
                     }
                     out.event(Notice("oversize", f"A line of {message.size} bytes was not read.", detail), "oversize")
                 case _:
-                    self._guarded(out, message, lambda m=message: self._decoder.received(m, out, channel))
+                    self._guarded(out, message, partial(self._decoder.received, message, out, channel))
         return list(self._admitted(out))
 
     def sent(self, message: JSON, channel: str = "stdin") -> list[Found]:
         """What a message to the agent means."""
         out = Collected()
-        self._guarded(out, message, lambda: self._decoder.sent(message, out, channel))
+        self._guarded(out, message, partial(self._decoder.sent, message, out, channel))
         return list(self._admitted(out))
 
     def ended(self, returncode: int | None, description: str) -> list[Found]:
         """What the end of the process means; `description` says it to a person."""
         out = Collected()
-        self._guarded(out, None, lambda: self._decoder.ended(returncode, out))
+        self._guarded(out, None, partial(self._decoder.ended, returncode, out))
         return [*self._admitted(out), *self.ledger.end(returncode, description)]
 
     def _guarded(self, out: Collected, message: JSON, decode: Callable[[], None]) -> None:

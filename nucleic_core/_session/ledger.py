@@ -9,7 +9,10 @@ from collections.abc import Iterator
 
 import attrs
 
+from nucleic_core._values import JSON
+from nucleic_core.approvals import CancelRun
 from nucleic_core.events import (
+    ApprovalResolved,
     EventData,
     InputAccepted,
     Outcome,
@@ -39,14 +42,12 @@ _SUMMED = (
 
 def add(one: Usage, other: Usage) -> Usage:
     """Two usages as one of scope run; what neither knows stays unknown."""
-    sums = {
-        name: None
-        if (a := getattr(one, name)) is None and getattr(other, name) is None
-        else (a or 0) + (getattr(other, name) or 0)
-        for name in _SUMMED
-    }
-    return Usage(
-        scope="run", context_window=other.context_window or one.context_window, model=other.model or one.model, **sums
+    sums = {}
+    for name in _SUMMED:
+        known = [figure for usage in (one, other) if (figure := getattr(usage, name)) is not None]
+        sums[name] = sum(known) if known else None
+    return Usage("run", context_window=other.context_window or one.context_window, model=other.model or one.model).but(
+        **sums
     )
 
 
@@ -55,6 +56,7 @@ class _Call:
     name: str
     parent: str | None
     completed: bool = False
+    foretold: bool = False  # its ask came before its line; the line then tells nothing new
 
 
 class Ledger:
@@ -95,10 +97,12 @@ class Ledger:
             total = add(total, message)
         return total
 
-    def call_is_complete(self, tool_call: str) -> bool:
-        """Whether the whole input of an open tool call is in the stream already."""
+    def foretell(self, tool_call: str, name: str, input: JSON, parent: str | None) -> Iterator[Item]:  # noqa: A002
+        """The call that an ask is about, where the ask overtook the line that shows it."""
         call = self._calls.get(tool_call)
-        return call is not None and call.completed
+        if call is None or not call.completed:
+            yield from self.admit((ToolCallCompleted(tool_call, name, input), None, parent))
+            self._calls[tool_call].foretold = True
 
     def admit(self, item: Item) -> Iterator[Item]:
         """One event of the decoder as it belongs into the transcript: with what must stand before it, or not at all."""
@@ -116,18 +120,25 @@ class Ledger:
             case TurnStarted():
                 self.turn_running, self.more_follows, self.cancelled = True, False, False
             case ToolCallStarted():
-                self._calls.setdefault(data.tool_call, _Call(data.name, parent))
+                if data.tool_call in self._calls:
+                    return
+                self._calls[data.tool_call] = _Call(data.name, parent)
             case ToolCallCompleted():
                 call = self._calls.get(data.tool_call)
+                if call is not None and call.foretold:
+                    call.foretold = False
+                    return
                 if call is None:
                     call = self._calls[data.tool_call] = _Call(data.name, parent)
                     yield ToolCallStarted(data.tool_call, data.name, native_name=data.native_name), native, parent
                 call.completed = True
             case ToolResult():
                 if self._calls.pop(data.tool_call, None) is None and data.correlated:
-                    data = attrs.evolve(data, correlated=False)
+                    data = data.but(correlated=False)
             case Usage():
                 self._count(data)
+            case ApprovalResolved(decision=CancelRun(), cause="answered"):
+                self.cancelled = True
             case TurnCompleted():
                 yield from self._close_calls(parent, all_of_them=False)
                 data = self._end_turn(data)
@@ -145,13 +156,19 @@ class Ledger:
 
     def end(self, returncode: int | None, description: str) -> Iterator[Item]:
         """What is missing when the process is gone: a turn it took with it, and the end of the run."""
-        if self.turn_running or (self.pending_inputs and not self.finished):
+        if self.finished:
+            return
+        crashed = bool(returncode) and not self.stopping
+        if self.turn_running or self.pending_inputs:
             outcome: Outcome = "interrupted" if self.stopping else "errored"
-            yield from self.admit((TurnCompleted(outcome, error=None if self.stopping else description), None, None))
-        if not self.finished:
-            error = None if self.stopping or self.idle else description
-            last: Outcome = self.last_turn.outcome if self.last_turn else "interrupted" if self.stopping else "errored"
-            yield from self.admit((RunFinished(last, error=error, returncode=returncode), None, None))
+            error = None if self.stopping else f"the agent ended in the middle of its turn ({description})"
+            yield from self.admit((TurnCompleted(outcome, error=error), None, None))
+        elif crashed:
+            self.last_turn = None
+        last: Outcome = self.last_turn.outcome if self.last_turn else "errored" if crashed else "interrupted"
+        yield from self.admit(
+            (RunFinished(last, error=description if crashed else None, returncode=returncode), None, None)
+        )
 
     def _count(self, usage: Usage) -> None:
         match usage.scope:
@@ -171,14 +188,13 @@ class Ledger:
         self._duration += data.duration_ms or 0
         self._messages.clear()
         usage = data.usage if data.usage is not None or not self._turn_counted else self._turn
-        return attrs.evolve(data, outcome=outcome, usage=usage)
+        return data.but(outcome=outcome, usage=usage)
 
     def _end_run(self, data: RunFinished) -> RunFinished:
         self.finished = True
         self.pending_inputs.clear()
         last = self.last_turn
-        return attrs.evolve(
-            data,
+        return data.but(
             final_text=data.final_text or (last.final_text if last else None),
             error=data.error or (last.error if last and last.outcome == data.outcome else None),
             usage=data.usage or self._total,

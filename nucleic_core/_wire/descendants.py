@@ -18,11 +18,24 @@ COOKIE_VARIABLE = "NUCLEIC_RUN"
 """Holds the cookies of the run and of the runs around it, joined by `:`, so that a nested run belongs to both."""
 
 _NOBODY = (0, -1)
+_DEEPEST = 256  # ancestors looked at; the table may change while we walk it, so the walk has an end of its own
 
 
 def find(cookie: str) -> set[int]:
     """The process ids of the run that live now; never our own."""
     return Descendants([cookie]).scan()
+
+
+def carried_cookies(pid: int) -> set[str]:
+    """The cookies of every run that a process belongs to, by its own environment or an ancestor's."""
+    cookies: set[str] = set()
+    for _ in range(_DEEPEST):
+        cookies.update(cookie.decode(errors="replace") for cookie in _cookies_of(pid))
+        stat = _stat(pid)
+        if stat is None or stat[0] <= 1:
+            break
+        pid = stat[0]
+    return cookies
 
 
 class Descendants:
@@ -60,11 +73,15 @@ class Descendants:
                 continue
 
     def _carries(self, pid: int) -> bool:
-        for setting in _read(pid, "environ").split(b"\0"):
-            name, _, value = setting.partition(b"=")
-            if name == COOKIE_VARIABLE.encode():
-                return not self._cookies.isdisjoint(value.split(b":"))
-        return False
+        return not self._cookies.isdisjoint(_cookies_of(pid))
+
+
+def _cookies_of(pid: int) -> list[bytes]:
+    for setting in _read(pid, "environ").split(b"\0"):
+        name, _, value = setting.partition(b"=")
+        if name == COOKIE_VARIABLE.encode():
+            return value.split(b":")
+    return []
 
 
 def _signal(pid: int, start: int, signum: int) -> None:

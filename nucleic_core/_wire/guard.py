@@ -17,6 +17,8 @@ from typing import Self
 
 import trio
 
+from nucleic_core._background import Background
+
 _PROGRAM = Path(__file__).with_name("guard_program.py")
 
 _STARTS = 3
@@ -50,11 +52,11 @@ class Guard:
         self._over = trio.Event()
 
     @classmethod
-    async def start(cls, nursery: trio.Nursery, *, notice: Callable[[str], None]) -> Self:
+    async def start(cls, tasks: Background, *, notice: Callable[[str], None]) -> Self:
         """Start the guard. A guard that cannot be started, or ends by itself, is a notice to the host and no error."""
         guard = cls(notice)
         await guard._spawn()
-        nursery.start_soon(guard._keep, name="guard")
+        tasks.start_soon(guard._keep)
         return guard
 
     def watch(self, cookie: str) -> None:
@@ -102,7 +104,7 @@ class Guard:
         """Replace a guard that ended by itself; see the last one out."""
         try:
             starts = 1
-            while self._process is not None and not self._closing:
+            while self._process is not None:
                 status = await self._process.wait()
                 if self._closing:
                     return

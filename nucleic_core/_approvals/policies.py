@@ -1,0 +1,158 @@
+"""Policies: the four that are shipped, and how the verdicts of several become one.
+
+Being installed makes a run stricter, never looser: a Deny or an Escalate counts from every policy, an Allow only from
+one that the run or the user's settings name. A policy that raises or takes too long withdraws every Allow.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from nucleic_core.approvals import Allow, ApprovalPolicy, ApprovalRequest, Deny, Escalate, Trace, Verdict
+from nucleic_core.errors import BadSettings
+
+log = logging.getLogger("nucleic.policy")
+
+PATIENCE = 2.0
+"""Seconds that all policies together have for one request."""
+
+
+@attrs.frozen
+class _Shipped:
+    name: str
+    verdict: Verdict
+
+    async def decide(self, request: ApprovalRequest) -> Verdict:
+        return self.verdict
+
+
+@attrs.frozen
+class _ReadOnly:
+    name: str = "read-only"
+
+    async def decide(self, request: ApprovalRequest) -> Verdict:
+        if request.risk == "read_only":
+            return Allow()
+        return Deny(f"this run may only read, and {request.tool} is {(request.risk or 'unknown').replace('_', ' ')}")
+
+
+SHIPPED: dict[str, ApprovalPolicy] = {
+    "ask": _Shipped("ask", Escalate("the policy asks a person each time")),
+    "deny": _Shipped("deny", Deny("this run denies every gated action")),
+    "allow": _Shipped("allow", Allow()),
+    "read-only": _ReadOnly(),
+}
+"""Built by name and asked only when named."""
+
+
+@attrs.frozen
+class Seat:
+    """A policy at the table. `named`: its Allow counts."""
+
+    policy: ApprovalPolicy
+    named: bool
+
+
+@attrs.frozen
+class Broken:
+    """In the place of a policy that its plugin could not build; it might have denied, so it withdraws every Allow."""
+
+    name: str
+    error: Exception
+
+    async def decide(self, request: ApprovalRequest) -> Verdict:
+        """Fail."""
+        raise self.error
+
+
+@attrs.frozen
+class Verdicts:
+    """What the table decided: `decided_by` names the deciding policy; verdict None means that people must."""
+
+    verdict: Allow | Deny | None
+    decided_by: str
+    votes: int
+    trace: tuple[Trace, ...]
+
+
+def shipped(name: str) -> ApprovalPolicy:
+    """A shipped policy by its name."""
+    try:
+        return SHIPPED[name]
+    except KeyError:
+        raise BadSettings(f"No policy is called {name!r}. Shipped: {', '.join(SHIPPED)}.") from None
+
+
+def seat_policies(
+    wanted: Sequence[str | ApprovalPolicy], given: Sequence[tuple[str, ApprovalPolicy | Exception]]
+) -> list[Seat]:
+    """Everybody at the table: those the run names or hands in, and all that plugins give.
+
+    A name is a shipped policy's or an installed plugin's entry point. A plugin cannot become named by calling its policy
+    as a trusted one is called: its own name for it is not looked at, and the shipped names are ours.
+    """
+    names = {item for item in wanted if isinstance(item, str)}
+    plugins = dict(given)
+    seats = [
+        Seat(Broken(name, policy) if isinstance(policy, Exception) else policy, name in names - SHIPPED.keys())
+        for name, policy in plugins.items()
+    ]
+    for item in wanted:
+        if not isinstance(item, str):
+            seats.append(Seat(item, named=True))
+        elif item in SHIPPED or item not in plugins:
+            seats.append(Seat(shipped(item), named=True))
+    return seats
+
+
+async def consult(seats: Sequence[Seat], request: ApprovalRequest) -> Verdicts:
+    """Ask every policy at once, under one deadline. Deny beats Escalate beats Allow."""
+    traces: dict[int, Trace] = {}
+    verdicts: dict[int, Verdict] = {}
+    started = trio.current_time()
+
+    def note(seat: int, verdict: str, why: str = "") -> None:
+        ms = round((trio.current_time() - started) * 1000, 3)
+        traces[seat] = Trace(seats[seat].policy.name, verdict, why, ms)
+
+    async def ask(seat: int) -> None:
+        try:
+            verdict = await seats[seat].policy.decide(request)
+            if not isinstance(verdict, Allow | Deny | Escalate | None):
+                raise TypeError(f"a policy must return Allow, Deny, Escalate or None, not {verdict!r}")
+        except Exception as exc:
+            log.warning("policy %s failed: %r", seats[seat].policy.name, exc)
+            note(seat, "failed", f"{type(exc).__name__}: {exc}")
+            return
+        verdicts[seat] = verdict
+        why = verdict.reason if isinstance(verdict, Deny | Escalate) else ""
+        if isinstance(verdict, Allow) and not seats[seat].named:
+            why = "not named by this run, so its allow does not count"
+        note(seat, type(verdict).__name__.lower() if verdict is not None else "pass", why)
+
+    with trio.move_on_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            for seat in range(len(seats)):
+                nursery.start_soon(ask, seat)
+    for seat in range(len(seats)):
+        if seat not in traces:
+            note(seat, "timeout", f"no answer within {PATIENCE:g} s")
+
+    trace = tuple(traces[seat] for seat in range(len(seats)))
+    deny = next((s for s, v in verdicts.items() if isinstance(v, Deny)), None)
+    if deny is not None:
+        return Verdicts(_as_deny(verdicts[deny]), f"policy:{seats[deny].policy.name}", 1, trace)
+    votes = max((v.votes for v in verdicts.values() if isinstance(v, Escalate)), default=0)
+    if votes == 0 and len(verdicts) == len(seats):
+        for seat in range(len(seats)):
+            verdict = verdicts[seat]
+            if isinstance(verdict, Allow) and seats[seat].named:
+                return Verdicts(verdict, f"policy:{seats[seat].policy.name}", 1, trace)
+    return Verdicts(None, "", max(votes, 1), trace)
+
+
+def _as_deny(verdict: Verdict) -> Deny:
+    assert isinstance(verdict, Deny)
+    return verdict if verdict.reason else Deny("denied by a policy")

@@ -1,0 +1,146 @@
+"""Rules over approval requests: the always-rules that people grant in a session, and the fixed rules of a run.
+
+A rule never covers a higher risk than the one it was granted for. Nothing here reads a shell command: until a parser
+does, a pattern never allows a shell line, and a denying pattern catches every shell line of its tool.
+"""
+
+import fnmatch
+import secrets
+from pathlib import Path
+
+import attrs
+import orjson
+
+from nucleic_core._approvals.asking import SHELL_TOOLS
+from nucleic_core._values import JSON
+from nucleic_core.approvals import Allow, AllowAlways, ApprovalRequest, Deny, Risk, Rule, Scope, Verdict, within
+
+
+@attrs.frozen
+class AlwaysRule:
+    """What one AllowAlways covers. `what` is the very call for scope session: its paths, or else its input."""
+
+    id: str
+    scope: Scope
+    tool: str
+    ceiling: Risk
+    what: JSON = None
+    pattern: str | None = None
+
+    @classmethod
+    def granted(cls, grant: AllowAlways, request: ApprovalRequest) -> "AlwaysRule":
+        """The rule that a grant on this request makes."""
+        what = _same_call(request) if grant.scope == "session" else None
+        return cls(secrets.token_hex(4), grant.scope, request.tool, request.risk or "unknown", what, grant.pattern)
+
+    def covers(self, request: ApprovalRequest, cwd: Path) -> bool:
+        """Whether this request may run by this rule."""
+        if request.tool != self.tool or not within(request.risk, self.ceiling):
+            return False
+        match self.scope:
+            case "session":
+                return bool(_same_call(request) == self.what)
+            case "tool_name":
+                return True
+            case "tool_name_with_pattern":
+                return self.pattern is not None and _pattern_allows(self.pattern, request, cwd)
+
+
+class AlwaysRules:
+    """The always-rules of one session, as a policy like any other; it counts as named, since people granted them."""
+
+    name = "rules"
+
+    def __init__(self, cwd: Path) -> None:
+        self._cwd = cwd
+        self.rules: list[AlwaysRule] = []
+
+    def grant(self, grant: AllowAlways, request: ApprovalRequest) -> AlwaysRule:
+        """Keep a rule for the rest of the session."""
+        rule = AlwaysRule.granted(grant, request)
+        self.rules.append(rule)
+        return rule
+
+    def covering(self, request: ApprovalRequest) -> AlwaysRule | None:
+        """The first rule that covers the request."""
+        return next((rule for rule in self.rules if rule.covers(request, self._cwd)), None)
+
+    async def decide(self, request: ApprovalRequest) -> Verdict:
+        """Allow what a rule covers; no opinion on the rest."""
+        return Allow() if self.covering(request) is not None else None
+
+
+@attrs.frozen
+class FixedRules:
+    """The policy of a fixed run: the first rule that matches decides, and no match denies."""
+
+    rules: tuple[Rule, ...]
+    cwd: Path
+    name: str = "fixed"
+
+    async def decide(self, request: ApprovalRequest) -> Verdict:
+        """Allow or deny; a fixed run asks nobody."""
+        for number, rule in enumerate(self.rules, 1):
+            if _rule_matches(rule, request, self.cwd):
+                return Allow() if rule.verdict == "allow" else Deny(f"rule {number} of this run denies it")
+        return Deny("no rule of this run allows it")
+
+
+def _rule_matches(rule: Rule, request: ApprovalRequest, cwd: Path) -> bool:
+    if not fnmatch.fnmatchcase(request.tool, rule.tool):
+        return False
+    if rule.verdict == "allow":
+        return (
+            within(request.risk, rule.max_risk)
+            and (rule.pattern is None or _pattern_allows(rule.pattern, request, cwd))
+            and (rule.path is None or _paths_match(rule.path, request, cwd))
+        )
+    # A deny that cannot be judged must hold: a shell line is not read yet, and it may write where it says nothing of.
+    if rule.pattern is not None and not (_is_shell(request) or _pattern_allows(rule.pattern, request, cwd)):
+        return False
+    if rule.path is None:
+        return True
+    if not request.paths:
+        return request.risk != "read_only"
+    return any(_glob(rule.path, path, cwd) for path in request.paths)
+
+
+def _pattern_allows(pattern: str, request: ApprovalRequest, cwd: Path) -> bool:
+    """`Tool(glob)` or a bare glob over the paths of a request that is no shell line."""
+    tool, bracket, inner = pattern.partition("(")
+    if bracket:
+        if tool != request.tool or not inner.endswith(")"):
+            return False
+        pattern = inner[:-1]
+    return not _is_shell(request) and _paths_match(pattern, request, cwd)
+
+
+def _paths_match(pattern: str, request: ApprovalRequest, cwd: Path) -> bool:
+    return bool(request.paths) and all(_glob(pattern, path, cwd) for path in request.paths)
+
+
+def _glob(pattern: str, path: Path, cwd: Path) -> bool:
+    """Whether a glob covers an absolute path: `*` stays within a name, `**` crosses folders; relative means from cwd."""
+    wanted = (Path(cwd) / pattern).parts
+    return _parts_match(wanted, path.parts)
+
+
+def _parts_match(wanted: tuple[str, ...], have: tuple[str, ...]) -> bool:
+    if not wanted:
+        return not have
+    if wanted[0] == "**":
+        return any(_parts_match(wanted[1:], have[skip:]) for skip in range(len(have) + 1))
+    return bool(have) and fnmatch.fnmatchcase(have[0], wanted[0]) and _parts_match(wanted[1:], have[1:])
+
+
+def _is_shell(request: ApprovalRequest) -> bool:
+    return request.command is not None or request.tool in SHELL_TOOLS
+
+
+def _same_call(request: ApprovalRequest) -> JSON:
+    if request.paths and request.command is None:
+        return sorted(map(str, request.paths))
+    try:
+        return orjson.dumps(request.input, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # a lone surrogate or a huge number: no other call is provably the same
+        return secrets.token_hex(8)

@@ -1,0 +1,285 @@
+"""One process's life: enter the driver, spawn, shake hands, carry, wind down, report.
+
+There is one way down, whatever the reason. The machine runs as a shielded task beside the caller's body, so that a
+cancellation of the caller does not tear the wires out: it only says that the caller has left.
+"""
+
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import trio
+
+from nucleic_core._approvals.coordinator import Coordinator
+from nucleic_core._plugins import Hooks
+from nucleic_core._session.ledger import Item
+from nucleic_core._session.link import ProcessLink
+from nucleic_core._session.pipeline import Pipeline
+from nucleic_core._wire.guard import Guard
+from nucleic_core._wire.process import ChildProcess, child_environment
+from nucleic_core.approvals import CancelRun
+from nucleic_core.backend import Decoder, Driver
+from nucleic_core.capabilities import BackendCapabilities
+from nucleic_core.errors import AgentGone, HandshakeTimeout, NucleicError, StartFailed
+from nucleic_core.events import Error, RunFinished
+from nucleic_core.specs import ProcessSpec, RunSpec
+
+log = logging.getLogger("nucleic.session")
+
+Ending: TypeAlias = Literal["idle", "left", "gone", "failed"]
+"""Why the wind-down began: the run is idle for good, the caller left, the process ended, or something of ours failed."""
+
+INTERRUPT_GRACE = 3.0
+"""Seconds that a running turn has to end in band when the caller leaves, before stdin is closed and signals follow."""
+
+
+class Machine:
+    """Runs one process for a session. `ready` is set when it took up work or failed to; then look at `failure`."""
+
+    def __init__(
+        self,
+        run: RunSpec,
+        hooks: Hooks,
+        decoder: Decoder,
+        pipeline: Pipeline,
+        coordinator: Coordinator,
+        guard: Callable[[], Awaitable[Guard]],
+        prove: Callable[[BackendCapabilities], None],
+    ) -> None:
+        self._run = run
+        self._hooks = hooks
+        self._decoder = decoder
+        self._pipeline = pipeline
+        self._coordinator = coordinator
+        self._guard = guard
+        self._prove = prove
+        self.ready = trio.Event()
+        self.failure: Exception | None = None
+        self.driver: Driver | None = None
+        self._started = False
+        self._ending = trio.Event()
+        self._why: Ending = "failed"
+        self._turn_ended = trio.Event()
+        self._start_step: trio.CancelScope | None = None
+        self._nursery: trio.Nursery | None = None
+
+    # -- for the session ---------------------------------------------------------------------------------------------
+
+    def end(self, why: Ending) -> None:
+        """Begin the wind-down, or give up a start that is not through; the first reason counts."""
+        if self._ending.is_set():
+            return
+        self._why = why
+        self._ending.set()
+        if self._start_step is not None:
+            self._start_step.cancel()
+
+    def check_started(self) -> None:
+        """Raise what kept the agent from starting."""
+        if not self._started and self.failure is not None:
+            raise self.failure
+
+    def turn_ended(self) -> None:
+        """A turn was completed; a wind-down that waits for it goes on."""
+        self._turn_ended.set()
+
+    def start_soon(self, task: Callable[..., Awaitable[object]], *args: object) -> None:
+        """Run a task while the process lives; a failure of it is logged and ends nothing else."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self._isolated, task, args)
+
+    async def run(self) -> None:
+        """Everything from the driver's entry to the run's end. Never raises: `failure` says what went wrong."""
+        try:
+            await self._whole_life()
+        except Exception as exc:
+            self.failure = _plain(exc)
+        finally:
+            self._report_failure()
+            self.ready.set()
+
+    # -- the life ----------------------------------------------------------------------------------------------------
+
+    async def _whole_life(self) -> None:
+        driver = self._hooks.driver(self._run, self._decoder)
+        # The driver's entry may be given up; once it is through, its tasks live in this scope and it is cancelled no more.
+        with trio.CancelScope() as self._start_step:
+            async with driver:
+                self._start_step = None
+                await self._with_process(driver)
+
+    async def _with_process(self, driver: Driver) -> None:
+        spec = self._hooks.spawn(self._run, driver)
+        self.driver = driver
+        cookie = secrets.token_hex(16)
+        env = child_environment(
+            os.environ, inherit=spec.inherit_env, extra={**spec.env, **self._run.env}, cookie=cookie
+        )
+        guard = await self._guard()
+        guard.watch(cookie)
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                child = await ChildProcess.start(
+                    nursery, spec.argv, env=env, cwd=spec.cwd or self._run.cwd, stdin=spec.stdin, cookie=cookie
+                )
+                await self._serve(nursery, driver, child, spec)
+                nursery.cancel_scope.cancel()
+        finally:
+            self._nursery = None
+            guard.forget(cookie)
+        if self._pipeline.failure is None and self._started:
+            self._coordinator.close_all("agent_gone", "the agent's process is gone")
+            if self.failure is not None:
+                self._pipeline.record([_fatal(self.failure)])
+            self._pipeline.ended(child.returncode, last_words(child))
+
+    async def _serve(self, nursery: trio.Nursery, driver: Driver, child: ChildProcess, spec: ProcessSpec) -> None:
+        link = ProcessLink(self._run, child, self._pipeline, driver.answer, self._prove)
+        carried = trio.Event()
+
+        async def carry(*, task_status: trio.TaskStatus[None]) -> None:
+            try:
+                await driver.converse(link, task_status=task_status)
+                with trio.move_on_after(spec.grace[0]):
+                    await child.wait()
+                self.end("gone")
+            except Exception as exc:
+                if not self._started:
+                    raise
+                log.exception("the driver failed")
+                self.failure = _plain(exc)
+                self.end("failed")
+            finally:
+                carried.set()
+
+        try:
+            await self._shake_hands(nursery, carry, child, spec)
+            if self._started:
+                self.ready.set()
+                await self._ending.wait()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._wind_down(driver, child, spec)
+                if self._started:
+                    with trio.move_on_after(spec.grace[1]):
+                        await carried.wait()
+
+    async def _shake_hands(
+        self, nursery: trio.Nursery, carry: Callable[..., Awaitable[None]], child: ChildProcess, spec: ProcessSpec
+    ) -> None:
+        """Start the driver's conversation, unless the caller leaves, the process ends or the deadline passes first."""
+        if self._ending.is_set():
+            return
+
+        async def give_up_at_exit(scope: trio.CancelScope) -> None:
+            await child.wait()
+            scope.cancel()
+
+        with trio.move_on_after(spec.start_timeout) as self._start_step:
+            async with trio.open_nursery() as watcher:
+                watcher.start_soon(give_up_at_exit, self._start_step)
+                try:
+                    await nursery.start(carry)
+                    self._started = True
+                except Exception as exc:
+                    if isinstance(exc, NucleicError) and not isinstance(exc, AgentGone):
+                        raise
+                    with trio.move_on_after(1.0):  # a driver often fails because the process just has: that tells more
+                        await child.wait()
+                    if child.returncode is None:
+                        raise StartFailed(f"The driver of {self._run.backend} failed: {exc!r}.") from exc
+                watcher.cancel_scope.cancel()
+        self._start_step = None
+        if self._started or self._ending.is_set():
+            return
+        name = Path(spec.argv[0]).name
+        if child.returncode is None:
+            said = child.stderr.text().strip() or "nothing on stderr"
+            raise HandshakeTimeout(f"{name} did not get ready within {spec.start_timeout:g} s. It said: {said}")
+        raise StartFailed(f"{name} ended before it was ready: {last_words(child)}")
+
+    async def _wind_down(self, driver: Driver, child: ChildProcess, spec: ProcessSpec) -> None:
+        """Interrupt in band, close stdin, then the process's own grace, signals and the last descendant."""
+        ledger = self._pipeline.ledger
+        if self._why in ("left", "failed"):
+            ledger.stopping = self._why == "left"
+            self._coordinator.close_all("session_ended", "the session ended", reply=CancelRun("the session ended"))
+            if self._started and ledger.turn_running and child.returncode is None and self.failure is None:
+                self._turn_ended = trio.Event()
+                with trio.move_on_after(INTERRUPT_GRACE):
+                    await self._quietly(driver.interrupt())
+                    await self._turn_ended.wait()
+        elif self._why == "idle":
+            self._coordinator.close_all("session_ended", "the session ended")
+            self._finish_run()
+        with trio.move_on_after(spec.grace[0]):
+            await self._quietly(driver.finish())
+        child.close_stdin()
+        await child.end(spec.grace)
+
+    def _finish_run(self) -> None:
+        """The run is over when the backend is idle for good; how long its process lingers is another matter."""
+        last = self._pipeline.ledger.last_turn
+        if last is not None and self._pipeline.failure is None:
+            self._pipeline.record([(RunFinished(last.outcome), None, None)])
+
+    def _report_failure(self) -> None:
+        """A start that failed, or was given up, stands in the transcript too."""
+        if self._pipeline.failure is not None:
+            self.failure = self.failure or self._pipeline.failure
+        elif not self._pipeline.ledger.finished:
+            self._coordinator.close_all("agent_gone", "the agent's process is gone")
+            if self.failure is None:
+                text = "The run was given up before the agent was ready."
+                self._pipeline.record([(RunFinished("interrupted", error=text), None, None)])
+            else:
+                self._pipeline.record(
+                    [_fatal(self.failure), (RunFinished("errored", error=str(self.failure)), None, None)]
+                )
+
+    async def _quietly(self, step: Awaitable[None]) -> None:
+        """A step of the wind-down that may fail without stopping it."""
+        try:
+            await step
+        except Exception as exc:
+            log.warning("while ending the session: %r", exc)
+
+    async def _isolated(self, task: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        try:
+            await task(*args)
+        except Exception:
+            log.exception("a task of the session failed")
+
+
+def last_words(child: ChildProcess) -> str:
+    """How a process ended, with what it said on stderr unless it ended well."""
+    said = child.stderr.text().strip() if child.returncode != 0 else ""
+    return f"{describe_exit(child.returncode)}, saying: {said}" if said else describe_exit(child.returncode)
+
+
+def describe_exit(returncode: int | None) -> str:
+    """An exit status for people: a code, or the signal's name."""
+    if returncode is None:
+        return "its exit status is unknown"
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        return f"killed by {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"killed by signal {-returncode}"
+
+
+def _fatal(failure: Exception) -> Item:
+    return Error(str(failure), recoverable=False, code=type(failure).__name__), None, None
+
+
+def _plain(failure: Exception) -> Exception:
+    """Our errors are never groups: of several, the first tells."""
+    while isinstance(failure, ExceptionGroup):
+        failure = failure.exceptions[0]
+    return failure
