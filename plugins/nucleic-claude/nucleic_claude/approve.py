@@ -71,4 +71,4 @@ class ApproveServer:
             return
         call.answer(reply.message)
         if self.link is not None:
-            self.link.sent({"key": call.key, "result": reply.message}, "mcp")
+            self.link.sent({"key": call.key, "reply": reply.message}, "mcp")

@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
 import trio
 
-from nucleic_claude.program import NEWEST, find, spoken
+from nucleic_claude.program import NEWEST, config_dir, find, spoken
 from nucleic_claude.spawn import PROVIDERS
 from nucleic_core.capabilities import BackendCapabilities, ProbeReport
 from nucleic_core.errors import BackendMissing
@@ -82,8 +81,7 @@ async def _logged_in(env: Mapping[str, str]) -> bool:
     """Whether there is a key, or the file that a log-in leaves; nobody asks the service whether it is valid."""
     if any(env.get(name) for name in KEYS):
         return True
-    config = trio.Path(env.get("CLAUDE_CONFIG_DIR") or Path(env.get("HOME", "/"), ".claude"))
-    return await (config / ".credentials.json").exists()
+    return await trio.Path(config_dir(env), ".credentials.json").exists()
 
 
 def _keychain() -> bool:

@@ -46,6 +46,11 @@ def parse(said: str) -> tuple[int, ...] | None:
     return tuple(map(int, found.groups())) if found else None
 
 
+def config_dir(env: Mapping[str, str]) -> Path:
+    """Where the CLI keeps its log-in and its own transcripts."""
+    return Path(env.get("CLAUDE_CONFIG_DIR") or Path(env.get("HOME", "/"), ".claude"))
+
+
 async def find(executable: str, env: Mapping[str, str]) -> Program:
     """Find the program on the PATH of `env` and ask it for its version.
 
