@@ -7,17 +7,19 @@ the CLI reaches loopback and nothing else.
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+import trio
 
 import nucleic_core
 from nucleic_core.approvals import Decision
 from nucleic_core.events import AgentEvent, ApprovalRequested, EventData
+from nucleic_core.specs import AgentInput
 
 sys.path.insert(0, str(Path(__file__).parent))
 

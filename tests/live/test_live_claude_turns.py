@@ -153,13 +153,13 @@ async def test_an_interrupt_ends_the_turn_and_the_next_message_gets_its_own(worl
 async def test_a_resumed_session_knows_what_was_said_and_a_fork_leaves_it_alone(world):
     async with world.open("My name is Ada.", turn("Hello Ada.")) as session:
         first = await follow(session)
-    async with world.open_again(session.id, "What is my name?", turn("Ada.")) as again:
+    async with world.open("What is my name?", turn("Ada."), resume=session.id) as again:
         second = await follow(again)
     assert again.id == session.id
     assert again.native_id == session.native_id
     assert "Hello Ada." in str(world.api.requests[-1]["messages"])
     assert second[0].seq == first[-1].seq + 1
-    async with world.open_again(session.id, "And now?", turn("Still Ada."), fork=True) as forked:
+    async with world.open("And now?", turn("Still Ada."), resume=session.id, fork=True) as forked:
         await follow(forked)
     assert forked.id != session.id
     assert forked.native_id != session.native_id
@@ -172,7 +172,7 @@ async def test_a_session_can_be_resumed_after_an_interrupt_in_the_midst_of_a_too
             if isinstance(event.data, ApprovalRequested):
                 break
     assert not (world.cwd / "made.txt").exists()
-    async with world.open_again(session.id, "Go on.", turn("Done.")) as again:
+    async with world.open("Go on.", turn("Done."), resume=session.id) as again:
         events = await follow(again)
     assert of(events, RunFinished)[0].outcome == "completed"
 
