@@ -20,7 +20,6 @@ from nucleic_core._plugins import Entry, Plugins
 from nucleic_core._session.session import Session
 from nucleic_core._socket import ControlSocket
 from nucleic_core._store.home import hosts_dir, make_private, nucleic_home
-from nucleic_core._store.index import Index
 from nucleic_core._store.syncing import Syncer
 from nucleic_core._wire.guard import Guard
 
@@ -34,7 +33,6 @@ class Host:
         self.home = home
         self.plugins = plugins
         self.tasks = tasks
-        self.index = Index(home)
         self.syncer = Syncer()
         self.sessions: dict[str, Session] = {}
         self.socket: ControlSocket | None = None

@@ -9,6 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
+
 from nucleic_core._values import JSON
 from nucleic_core.approvals import Allow, AllowAlways, CancelRun, Decision, Deny
 from nucleic_core.events import DECISION_TYPES
@@ -49,6 +51,7 @@ def strict_converter(*, known_keys_only: bool) -> "Converter":
     converter.register_structure_hook(float, _strictly(float, int))
     converter.register_structure_hook(Path, lambda value, _: Path(_strictly(str)(value, _)))
     converter.register_structure_hook(Decision, lambda value, _: _decision(converter, value))
+    converter.register_structure_hook_factory(attrs.has, partial(_class_hook, converter))
     converter.register_structure_hook_func(lambda kind: _made_of(kind, typing.Literal), _literal)
     converter.register_structure_hook_factory(lambda kind: _made_of(kind, tuple), partial(_tuple_hook, converter))
     converter.register_structure_hook_factory(lambda kind: _made_of(kind, Mapping), partial(_mapping_hook, converter))
@@ -67,6 +70,19 @@ def _literal(value: JSON, kind: JSON) -> JSON:
     return value
 
 
+def _class_hook(converter: "Converter", cls: JSON) -> Callable[[JSON, JSON], JSON]:
+    from cattrs.gen import make_dict_structure_fn
+
+    read = make_dict_structure_fn(
+        cls,
+        converter,
+        _cattrs_forbid_extra_keys=converter.forbid_extra_keys,
+        _cattrs_detailed_validation=converter.detailed_validation,
+    )
+    as_dict = _strictly(dict)
+    return lambda value, kind: read(as_dict(value, kind), kind)
+
+
 def _tuple_hook(converter: "Converter", kind: JSON) -> Callable[[JSON, JSON], JSON]:
     items = typing.get_args(kind)
     hooks = [(converter.get_structure_hook(item), item) for item in items if item is not Ellipsis]
@@ -74,10 +90,8 @@ def _tuple_hook(converter: "Converter", kind: JSON) -> Callable[[JSON, JSON], JS
 
     def read(value: JSON, _: JSON) -> JSON:
         as_list(value, _)
-        if items[-1] is Ellipsis:
-            hook, item = hooks[0]
-            return tuple(hook(x, item) for x in value)
-        return tuple(hook(x, item) for x, (hook, item) in zip(value, hooks, strict=True))
+        each = hooks * len(value) if items[-1] is Ellipsis else hooks
+        return tuple(_at(i, *hook, x) for i, (x, hook) in enumerate(zip(value, each, strict=True)))
 
     return read
 
@@ -89,9 +103,20 @@ def _mapping_hook(converter: "Converter", kind: JSON) -> Callable[[JSON, JSON], 
 
     def read(value: JSON, _: JSON) -> JSON:
         as_dict(value, _)
-        return {key: hook(x, item) for key, x in value.items()}
+        return {key: _at(key, hook, item, x) for key, x in value.items()}
 
     return read
+
+
+def _at(place: int | str, hook: Callable[[JSON, JSON], JSON], kind: JSON, value: JSON) -> JSON:
+    """A member of a list or table; an error says which one, as cattrs' own hooks do."""
+    try:
+        return hook(value, kind)
+    except Exception as exc:
+        from cattrs import IterableValidationNote
+
+        exc.add_note(IterableValidationNote(f"at {place!r}", place, kind))
+        raise
 
 
 _DECISIONS = {word: cls for cls, word in DECISION_TYPES.items() if cls in (Allow, AllowAlways, Deny, CancelRun)}

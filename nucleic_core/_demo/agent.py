@@ -163,9 +163,10 @@ class Agent:
                 stderr=subprocess.STDOUT,
             )
             output: list[bytes] = []
-            assert process.stdout is not None
-            reader = threading.Thread(target=lambda: output.append(process.stdout.read()), daemon=True)
-                    reader.start()
+            pipe = process.stdout
+            assert pipe is not None
+            reader = threading.Thread(target=lambda: output.append(pipe.read()), daemon=True)
+            reader.start()
             try:
                 while process.poll() is None:
                     self.wait(0.02)

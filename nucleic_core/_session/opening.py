@@ -99,7 +99,8 @@ async def open_session(
         try:
             session = Session(run, transcript, capabilities, keep_open=keep_open or run.prompt is None)
             _assemble(session, run, hooks, host, past, policies, responder, approval_deadline, transcript)
-            async with _serve(session, run, hooks, host):
+            title = past.title if past is not None else plain_text(run.prompt) if run.prompt is not None else ""
+            async with _serve(session, run, hooks, host, title):
                 yield session
         finally:
             with trio.CancelScope(shield=True):
@@ -265,7 +266,7 @@ def _assemble(
 
 
 @asynccontextmanager
-async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host) -> AsyncIterator[None]:
+async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host, title: str) -> AsyncIterator[None]:
     """The machine beside the body, and one way down."""
     over = trio.Event()
 
@@ -276,8 +277,7 @@ async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host) -> As
             session.over()
             over.set()
 
-    title = plain_text(run.prompt) if run.prompt is not None else ""
-    keeper = IndexKeeper(host.index, session, title)
+    keeper = IndexKeeper(host.home, session, title)
     observers = Observers(session, hooks.observers(run, session))
     async with background() as tasks:
         tasks.start_soon(machine)

@@ -1,13 +1,13 @@
 """What runs beside a session and may fail without hurting it: the index row and the observers."""
 
 import logging
+from pathlib import Path
 
 import trio
 
 from nucleic_core._background import Background
 from nucleic_core._session.session import Session
-from nucleic_core._store.git import git_position
-from nucleic_core._store.index import Index, SessionRow, title_of
+from nucleic_core._store.git import GitPosition, git_position
 from nucleic_core._store.transcript import now
 from nucleic_core.backend import Observer
 from nucleic_core.events import Notice
@@ -21,10 +21,11 @@ LAST_WORDS = 5.0
 class IndexKeeper:
     """Writes a session's row whenever its status changes, with where its directory stands in git."""
 
-    def __init__(self, index: Index, session: Session, title: str) -> None:
-        self._index = index
+    def __init__(self, home: Path, session: Session, title: str) -> None:
+        self._home = home
         self._session = session
-        self._title = title_of(title)
+        self._title = title
+        self._thread = trio.CapacityLimiter(1)
         self._written = ""
         self._changed = trio.Event()
         session.on_change(self._look)
@@ -43,9 +44,12 @@ class IndexKeeper:
         """Write the row as it is now."""
         session, self._changed, self._written = self._session, trio.Event(), self._session.status
         header = session.header
-        position = await git_position(session.cwd)
-        self._index.update(
-            SessionRow(
+        position = await git_position(session.cwd) or GitPosition()
+
+        def put() -> None:
+            from nucleic_core._store.index import Index, SessionRow, title_of  # sqlite3 is not for an import to pay
+
+            row = SessionRow(
                 id=session.id,
                 backend=header.backend,
                 cwd=header.cwd,
@@ -53,13 +57,15 @@ class IndexKeeper:
                 created_at=header.created_at,
                 last_activity=now(),
                 model=header.model,
-                title=self._title,
+                title=title_of(self._title),
                 events=session.last_seq,
-                branch=position.branch if position else None,
-                ahead=position.ahead if position else None,
-                behind=position.behind if position else None,
+                branch=position.branch,
+                ahead=position.ahead,
+                behind=position.behind,
             )
-        )
+            Index(self._home).update(row)
+
+        await trio.to_thread.run_sync(put, limiter=self._thread)
 
 
 class Observers:

@@ -1,6 +1,7 @@
 """Where a working directory stands in git, as `nucleic sessions` shows it and the transcript's header records it.
 
-git itself is asked, in a way that neither disturbs an agent's own git commands nor runs anything a repository configures.
+git itself is asked, in a way that neither disturbs an agent's own git commands nor runs what the repository configures:
+an agent can write `.git/config`, and this runs outside of its sandbox.
 """
 
 import os
@@ -15,6 +16,7 @@ _DEADLINE = 2.0  # seconds; a huge tree on a cold disk is not worth more
 _ASK = (
     *("git", "--no-optional-locks", "-c", "core.fsmonitor=false"),
     *("status", "--porcelain=v2", "--branch", "--untracked-files=no", "--ignore-submodules=all"),
+    *("--", ".git"),  # a path that is never tracked: no file is compared, which may run filters and take seconds
 )
 
 # Set inside a git hook, where they would name the hook's repository instead of the one of `cwd`.
@@ -34,6 +36,7 @@ class GitPosition:
 async def git_position(cwd: Path) -> GitPosition | None:
     """Ask git, for at most two seconds. None where there is no repository, no git, or no answer in time."""
     env = {name: value for name, value in os.environ.items() if name not in _REPOSITORY}
+    env["GIT_ALLOW_PROTOCOL"] = "none"  # a partial clone would fetch what counting commits needs
     with trio.move_on_after(_DEADLINE):
         try:
             done = await trio.run_process(

@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import platformdirs
-
 from nucleic_core.errors import SessionNotFound, TranscriptFailed
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -18,8 +16,11 @@ _SESSION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 def where_home_is(env: Mapping[str, str]) -> Path:
     """`$NUCLEIC_HOME`, or `nucleic` in the platform's data directory; nothing is created."""
-    chosen = env.get("NUCLEIC_HOME")
-    return Path(chosen).absolute() if chosen else platformdirs.user_data_path("nucleic", appauthor=False)
+    if chosen := env.get("NUCLEIC_HOME"):
+        return Path(chosen).absolute()
+    import platformdirs  # a tenth of the whole import, and not always needed
+
+    return platformdirs.user_data_path("nucleic", appauthor=False)
 
 
 def nucleic_home(explicit: Path | None = None) -> Path:

@@ -144,7 +144,7 @@ class Index:
                     raise _Unusable("it is of another version")
                 return work(db)
         except sqlite3.DatabaseError as exc:
-            if exc.sqlite_errorname in _DAMAGE:
+            if getattr(exc, "sqlite_errorname", "") in _DAMAGE:
                 raise _Unusable(str(exc)) from exc
             raise
 
@@ -161,7 +161,7 @@ class Index:
             try:
                 with self._open() as db:
                     state = [db.execute(f"PRAGMA {ask}").fetchone()[0] for ask in ("user_version", "integrity_check")]
-                    if state == [_SCHEMA, "ok"]:
+                    if state == [_SCHEMA, "ok"] and db.execute(_SELECT):
                         return
             except sqlite3.DatabaseError:
                 pass
@@ -219,7 +219,7 @@ def _from_transcript(path: Path) -> SessionRow | None:
         return None
     prompt = next((e["text"] for e in first if e.get("kind") == "user_message" and isinstance(e.get("text"), str)), "")
     newest = last[-1] if last else {}
-    status = "idle"
+    status = "running" if last else "idle"
     for event in reversed(last):
         kind = event.get("kind")
         if (kind == "run_finished" and event.get("outcome") == "errored") or (

@@ -68,7 +68,7 @@ class Redactor:
         It works on values, not on bytes: a secret that begins with `n` must not eat half of a line break's escape.
         """
         flat = orjson.loads(line)
-        ours = {name: flat[name] for name in ("session", "backend") if name in flat}
+        ours = {name: flat[name] for name in ("at", "session", "backend") if name in flat}
         return orjson.dumps(self._without(flat) | ours)
 
     def _without(self, item: JSON) -> JSON:

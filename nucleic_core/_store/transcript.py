@@ -179,7 +179,7 @@ class Transcript:
         if self._failure is None:
             self._failure = (
                 f"cannot write the transcript {self.path}: {exc.strerror}. "
-                f"Everything up to event {self._feed.next_seq - 1} is kept; make room there and resume the session."
+                f"Events up to {self._feed.next_seq - 1} were written; make room there and resume the session."
             )
 
     @property

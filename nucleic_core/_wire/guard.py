@@ -48,7 +48,7 @@ class Guard:
         self._watched: set[str] = set()
         self._process: trio.Process | None = None
         self._lifeline: int | None = None
-        self._closing = False
+        self._closing = trio.Event()
         self._over = trio.Event()
 
     @classmethod
@@ -71,7 +71,7 @@ class Guard:
 
     async def close(self) -> None:
         """Let the guard go, and wait for its end. Runs that are still watched are ended."""
-        self._closing = True
+        self._closing.set()
         self._hang_up()
         await self._over.wait()
 
@@ -104,9 +104,9 @@ class Guard:
         """Replace a guard that ended by itself; see the last one out."""
         try:
             starts = 1
-            while self._process is not None:
+            while self._process is not None and not self._closing.is_set():
                 status = await self._process.wait()
-                if self._closing:
+                if self._closing.is_set():
                     return
                 self._hang_up()
                 if starts == _STARTS:

@@ -29,8 +29,8 @@ _CALL_MILLISECONDS = 24 * 60 * 60 * 1000
 def mcp_config(server: McpServer, *, merge: Path | None = None) -> Iterator[Path]:
     """Give the path of an MCP configuration in Claude's format that holds `server`, under the name `nucleic`.
 
-    `merge` is the user's own configuration; its servers are taken over. Raises BadSettings when it cannot be. The
-    server's `timeout` (milliseconds) is a day, since Claude Code 2.1.332 counts it from the call whatever progress comes.
+    `merge` is the user's own configuration; all of it is taken over. Raises BadSettings when it cannot be. `timeout`, in
+    milliseconds, is a day: Claude Code counts it from the call, whatever progress comes.
     """
     config: dict[str, JSON] = {"mcpServers": {}} if merge is None else _read(merge)
     config["mcpServers"][SERVER_NAME] = {
@@ -39,7 +39,7 @@ def mcp_config(server: McpServer, *, merge: Path | None = None) -> Iterator[Path
         "headers": {"Authorization": f"Bearer {server.token}"},
         "timeout": _CALL_MILLISECONDS,
     }
-    remove_stale_configs()
+    _remove_stale()
     directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
     try:
         path = directory / "mcp.json"
@@ -50,7 +50,7 @@ def mcp_config(server: McpServer, *, merge: Path | None = None) -> Iterator[Path
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def remove_stale_configs() -> None:
+def _remove_stale() -> None:
     """Remove what hosts that no longer live left in the temporary directory. Never touches another user's files."""
     for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         named = re.match(rf"{_PREFIX}([1-9]\d{{0,9}})-", directory.name)

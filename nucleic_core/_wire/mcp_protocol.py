@@ -11,13 +11,13 @@ there is none on loopback.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 
 import attrs
 import orjson
 
 from nucleic_core._values import JSON
+from nucleic_core._wire.framing import Unparsed, parse
 
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 MODERN = "2026-07-28"
@@ -31,7 +31,6 @@ NO_SUCH_VERSION = -32022
 CANCELLED = -32800
 
 _MODERN_STATUS = {NO_SUCH_METHOD: 404, BAD_PARAMS: 400, NO_SUCH_VERSION: 400}
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @attrs.frozen
@@ -86,10 +85,9 @@ class Message:
 
 def read(body: bytes) -> Message:
     """The one message in the body of a POST. Raises RpcError for anything else."""
-    try:
-        message = _loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RpcError(NOT_JSON, "the body is not JSON", status=400) from error
+    (message,) = parse([body])  # as leniently as a line: an approval must not get lost by a lone surrogate
+    if isinstance(message, Unparsed):
+        raise RpcError(NOT_JSON, "the body is not JSON", status=400)
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0" or not isinstance(message.get("method"), str):
         raise RpcError(NOT_A_REQUEST, "the body must be one JSON-RPC 2.0 request or notification", status=400)
     if "id" in message and not _is_id(message["id"]):
@@ -101,7 +99,7 @@ def read(body: bytes) -> Message:
     if not isinstance(params, dict) or not isinstance(meta, dict):
         raise found.error(BAD_PARAMS, "params and params._meta must be objects")
     if modern and meta[_VERSION_KEY] != MODERN:
-        versions = {"supported": [MODERN], "requested": meta[_VERSION_KEY]}
+        versions = {"supported": [MODERN, *LEGACY], "requested": meta[_VERSION_KEY]}
         raise found.error(NO_SUCH_VERSION, "this protocol version is not served", versions)
     return found
 
@@ -139,15 +137,6 @@ def dumps(value: JSON) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         return json.dumps(value).encode()
-
-
-def _loads(body: bytes) -> JSON:
-    """JSON as agents write it: lone surrogates and bad UTF-8 become U+FFFD, since an approval must not get lost by them."""
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        value = json.loads(body.decode("utf-8", "replace"), parse_constant=lambda _: None)
-        return json.loads(_SURROGATE.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
 
 
 def _is_id(value: JSON) -> bool:

@@ -174,6 +174,10 @@ class McpServer:
                 logger.debug("refused a request with HTTP status %d", refusal.status)
                 await connection.refuse(refusal)
                 continue
+            if head.method != b"POST":
+                # A GET asks for a stream of news, which clients do without.
+                await connection.refuse(Refused(405, ("allow", "POST")))
+                continue
             try:
                 message = read(body)
                 if message.id is None:
@@ -187,7 +191,7 @@ class McpServer:
                 await connection.reply(error.status, dumps(error.response))
 
     def _admit(self, head: h11.Request) -> None:
-        """Judge a request by its head. In the order of what a stranger may learn."""
+        """Judge by its head who sends a request; raises Refused."""
         if _header(head, b"host") not in (b"127.0.0.1:%d" % self.port, b"localhost:%d" % self.port):
             raise Refused(421)
         if _header(head, b"origin") is not None:
@@ -197,8 +201,6 @@ class McpServer:
         given = _header(head, b"authorization") or b""
         if not hmac.compare_digest(given, b"Bearer " + self.token.encode()):
             raise Refused(401, ("www-authenticate", "Bearer"))
-        if head.method != b"POST":
-            raise Refused(405, ("allow", "POST"))  # a GET asks for a stream of news; clients do without
 
     async def _call(self, connection: HttpConnection, request: Message, *, events: bool) -> None:
         call = self._begin(request)
@@ -273,9 +275,8 @@ class McpServer:
         for call in reversed(self._pending.values()):
             if not call.closed and call._request.id == target and type(call._request.id) is type(target):
                 reason = notification.params.get("reason")
-                self._withdraw(
-                    call, f"cancelled by the client: {reason}" if isinstance(reason, str) else "cancelled by the client"
-                )
+                why = f": {reason[:200]}" if isinstance(reason, str) else ""
+                self._withdraw(call, f"cancelled by the client{why}")
                 return
 
     def _withdraw(self, call: ToolCall, reason: str) -> None:

@@ -17,7 +17,6 @@ import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Literal, Self
 
 import trio
@@ -295,18 +294,27 @@ _HINTS = {
 def _start_error(
     program: str, env: Mapping[str, str], cwd: str | os.PathLike[str] | None, problem: OSError | ValueError
 ) -> StartFailed | BackendMissing | BadDirectory:
-    if cwd is not None and not Path(cwd).is_dir():
+    # os.path, not pathlib, whose questions raise where a directory may not be searched.
+    if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112
         return BadDirectory(f"The directory {os.fspath(cwd)!r} does not exist. Create it, or choose another.")
     if isinstance(problem, ValueError):
         return StartFailed(f"The program {program!r} cannot get an argument or environment value as it is: {problem}.")
-    if problem.errno != errno.ENOENT:
-        hint = _HINTS.get(problem.errno or 0, "Try to run it by hand.")
-        return StartFailed(f"The program {program!r} could not be started: {problem.strerror}. {hint}")
-    by_path = os.path.dirname(program)  # noqa: PTH120 - exec's own rule: a slash means a path
-    found = Path(cwd or ".", program).exists() if by_path else shutil.which(program, path=env.get("PATH", os.defpath))
-    if found:
+    path = env.get("PATH", os.defpath)
+    if os.path.dirname(program):  # noqa: PTH120 - exec's own rule: a slash means a path
+        file = os.path.join(cwd or ".", program)  # noqa: PTH118
+        missing = problem.errno in (errno.ENOENT, errno.ENOTDIR) and not os.path.exists(file)  # noqa: PTH110
+        where = "there is no such file"
+    else:
+        # Also when the search ended with EACCES, which any unreadable directory on PATH is enough for.
+        missing = shutil.which(program, os.F_OK, path) is None
+        where = f"it is not on PATH ({path})"
+    if missing:
+        return BackendMissing(
+            f"The program {program!r} was not found: {where}. Install it, or name it by its full path."
+        )
+    if problem.errno == errno.ENOENT:
         return StartFailed(
             f"The program {program!r} could not be started: the interpreter its `#!` line names is missing."
         )
-    where = "there is no such file" if by_path else f"it is not on PATH ({env.get('PATH', os.defpath)})"
-    return BackendMissing(f"The program {program!r} was not found: {where}. Install it, or name it by its full path.")
+    hint = _HINTS.get(problem.errno or 0, "Try to run it by hand.")
+    return StartFailed(f"The program {program!r} could not be started: {problem.strerror}. {hint}")
