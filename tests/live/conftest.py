@@ -42,17 +42,20 @@ class World:
     api: MessagesApi
     settings: dict[str, Any]
 
-    def open(
-        self, prompt: str | None, *turns: Turn, **options: Any
-    ) -> AbstractAsyncContextManager[nucleic_core.Session]:
-        """Open a session in this world, with these turns at the end of the model's script."""
+    @asynccontextmanager
+    async def open(
+        self, prompt: str | AgentInput | None, *turns: Turn, within: float = 60, **options: Any
+    ) -> AsyncIterator[nucleic_core.Session]:
+        """Open a session in this world, with these turns at the end of the model's script.
+
+        A test whose block takes longer than `within` seconds fails: what hangs must not hang the suite.
+        """
         self.api.add(*turns)
         settings = {**self.settings, **options.pop("settings", {})}
-        return nucleic_core.open_session("claude", prompt, cwd=self.cwd, settings=settings, **options)
-
-    def open_again(self, session: str, prompt: str | None, *turns: Turn, **options: Any) -> Any:
-        """Resume a session of this world."""
-        return self.open(prompt, *turns, resume=session, **options)
+        opened = nucleic_core.open_session("claude", prompt, cwd=self.cwd, settings=settings, **options)
+        with trio.fail_after(within):
+            async with opened as session:
+                yield session
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
