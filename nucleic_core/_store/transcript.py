@@ -196,6 +196,14 @@ class Transcript:
         self.dirty = False
         return os.dup(self._fd)
 
+    def begin_run(self) -> None:
+        """What stands in the file by now is history: streams end after a `run_finished` that comes later."""
+        self._feed.history = self._feed.next_seq - 1
+
+    def end_streams(self) -> None:
+        """Nothing more will come: streams end when they have read what is there, `run_finished` or not."""
+        self._feed.end_streams()
+
     def close(self) -> None:
         """Make what is written durable (blocking, unless the sync task has done it), let go, end the streams."""
         if self._feed.closed:
