@@ -50,7 +50,8 @@ async def converse(settings: Settings, manner: Manner, open_: Open) -> int:
     with receiving() as arriving:
         async with background() as tasks:
             screen = stderr_screen() if manner.as_json else stdout_screen()
-            errors = screen if manner.as_json else stderr_screen()
+            # On one terminal there is one writer, which knows what stands on the last line.
+            errors = screen if manner.as_json or (screen.terminal and sys.stderr.isatty()) else stderr_screen()
 
             async def say(words: str) -> None:
                 with contextlib.suppress(BrokenPipeError):  # nobody is there to be told

@@ -161,10 +161,12 @@ class ConsoleResponder:
         answers: dict[str, str] = {}
         for number, item in enumerate(question.questions, 1):
             of = f"({number} of {len(question.questions)}) " if len(question.questions) > 1 else ""
-            lines = [f"  {of}{wording.shown(item.text)}"]
+            told = len(question.questions) == 1 and question.plan is None and len(item.text) < 160
+            lines = [] if told else [f"  {of}{wording.shown(item.text)}"]  # a short one stands above already
             for key, (label, meaning) in enumerate(item.options, 1):
                 lines.append(f"    {key}  {wording.brief(label)}{' - ' if meaning else ''}{wording.brief(meaning)}")
-            await self._screen.line(Text("\n".join(lines)))
+            if lines:
+                await self._screen.line(Text("\n".join(lines)))
             answer = await self._plan_answer(item) if question.plan is not None else await self._answer(item)
             if answer is not None:
                 answers[item.id] = answer

@@ -179,7 +179,7 @@ def seconds(duration: float) -> str:
 def summary(finished: RunFinished, session: str) -> Text:
     """The last line of a run: how it ended, what it took, and how to go on."""
     good = finished.outcome == "completed"
-    line = Text(finished.outcome.replace("_", " "), "bold green" if good else "bold red")
+    line = Text.assemble((finished.outcome.replace("_", " "), "bold green" if good else "bold red"))
     if finished.error:
         line.append(f": {brief(finished.error, 400)}", "red")
     spent = finished.usage
