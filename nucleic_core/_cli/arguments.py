@@ -19,7 +19,7 @@ from nucleic_core.settings import BackendSettings, load_rules
 
 _F = TypeVar("_F", bound=Callable[..., object])
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_HINT = "A prompt that begins with '-' is the last argument and holds a blank, or follows '--': nucleic {} -- '{}'"
+_HINT = "A text that begins with '-' is the last argument and holds a blank, or follows '--', as in: -- '{}'"
 
 
 class PromptCommand(click.Command):
@@ -33,7 +33,7 @@ class PromptCommand(click.Command):
             return super().parse_args(ctx, list(args))
         except click.NoSuchOption as exc:
             dashed = next((arg for arg in args if arg.startswith(exc.option_name[:2])), exc.option_name)
-            raise click.UsageError(f"{exc.format_message()} {_HINT.format(ctx.info_name, dashed)}", ctx) from exc
+            raise click.UsageError(f"{exc.format_message()} {_HINT.format(dashed)}", ctx) from exc
 
     def _is_text(self, ctx: click.Context, args: list[str]) -> bool:
         """Whether the last argument holds a blank, and is neither `--option=value` nor the value of an option."""

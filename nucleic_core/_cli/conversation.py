@@ -59,7 +59,7 @@ async def converse(settings: Settings, manner: Manner, open_: Open) -> int:
 
             signals = Signals(tasks, say)
             tasks.start_soon(signals.watch, arriving)
-            talk = _Talk(manner, screen, signals)
+            talk = _Talk(manner, screen, screen if screen.terminal else errors, signals)
             with signals.scope:
                 async with open_host(settings.home) as host, await open_(host, talk.responder, say) as session:
                     talk.begin(session)
@@ -77,7 +77,7 @@ async def converse(settings: Settings, manner: Manner, open_: Open) -> int:
 class _Talk:
     """The parts of a conversation that know each other."""
 
-    def __init__(self, manner: Manner, screen: Screen, signals: Signals) -> None:
+    def __init__(self, manner: Manner, screen: Screen, asking: Screen, signals: Signals) -> None:
         self.session: Session | None = None
         self.notifier = Notifier(manner.notify) if manner.notify is not None else None
         self._screen = screen
@@ -85,9 +85,9 @@ class _Talk:
         self._json = Output(1) if manner.as_json else None
         self._events: EventStream | None = None
         self._console: ConsoleResponder | None = None
-        if sys.stdin.isatty() and screen.terminal:
-            editor = Editor(2 if manner.as_json else 1, signals.away)
-            self._console = ConsoleResponder(screen, Keyboard(), editor)
+        if sys.stdin.isatty() and asking.terminal:
+            editor = Editor(asking.fd, signals.away)
+            self._console = ConsoleResponder(asking, Keyboard(), editor, alone=asking is not screen or manner.as_json)
         self.responder: Responder = self._console or ("wait" if manner.wait else "deny")
 
     def begin(self, session: Session) -> None:

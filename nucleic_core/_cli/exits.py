@@ -36,6 +36,11 @@ from nucleic_core.errors import (
 )
 from nucleic_core.events import Outcome
 
+
+class Refused(NucleicError):
+    """A host refused the request: it came from an agent's own process, or it makes no sense there."""
+
+
 FAILED, USAGE, BACKEND, DENIED, STATE, INTERRUPTED, STDOUT_CLOSED = 1, 2, 3, 4, 5, 130, 141
 
 BY_OUTCOME: dict[Outcome, int] = {
@@ -63,17 +68,15 @@ BY_ERROR: dict[type[NucleicError], int] = {
     StartFailed: BACKEND,
     SessionBusy: STATE,
     TranscriptFailed: STATE,
+    Refused: USAGE,
+    NucleicError: BACKEND,  # a backend's own refusal to start
 }
-"""Subclasses count as their base."""
-
-
-class Refused(NucleicError):
-    """A host refused the request: it came from an agent's own process, or it makes no sense there."""
+"""Subclasses count as the nearest base that is here."""
 
 
 def exit_code(error: NucleicError) -> int:
     """The code for an error."""
-    return next((BY_ERROR[cls] for cls in type(error).__mro__ if cls in BY_ERROR), USAGE)
+    return next(BY_ERROR[cls] for cls in type(error).__mro__ if cls in BY_ERROR)
 
 
 def ending(call: Callable[[], object]) -> int:

@@ -58,6 +58,8 @@ def command(
         raise click.UsageError("Give a PROMPT, or --wait to take messages from `nucleic send`.")
     message = None if prompt is None else an_input(the_text(prompt), contexts, images)
 
+    given["model"] = given["model"] or header.model
+
     async def opened(host: Host, responder: Responder, say: Say) -> AbstractAsyncContextManager[Session]:
         return open_session(
             header.backend,

@@ -34,14 +34,18 @@ _LINES, _CHARACTERS = 30, 3000
 
 
 class ConsoleResponder:
-    """Asks the person at the terminal. `session` is set once the session is open."""
+    """Asks the person at the terminal. `session` is set once the session is open.
+
+    `alone`: the events are shown elsewhere, so that an ask has to bring its own headline.
+    """
 
     session: Session
 
-    def __init__(self, screen: Screen, keyboard: Keyboard, editor: Editor) -> None:
+    def __init__(self, screen: Screen, keyboard: Keyboard, editor: Editor, *, alone: bool = False) -> None:
         self._screen = screen
         self._keyboard = keyboard
         self._editor = editor
+        self._alone = alone
         self._told: defaultdict[str, trio.Event] = defaultdict(trio.Event)
 
     def told(self, data: EventData) -> None:
@@ -55,6 +59,9 @@ class ConsoleResponder:
         await self._told[what.id].wait()
         async with self._screen.floor:
             self._keyboard.forget_typed()
+            if self._alone:
+                headline = wording.ask_line(what) if isinstance(what, ApprovalRequest) else wording.question_line(what)
+                await self._screen.line(headline)
             if isinstance(what, ApprovalRequest):
                 await self._until_accepted(what, lambda: self._decision(what))
             else:

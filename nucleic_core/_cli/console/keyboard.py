@@ -1,5 +1,6 @@
 """Reading lines that a person types, without a thread: the terminal stays in line mode, and waiting can be cancelled."""
 
+import contextlib
 import os
 import termios
 
@@ -17,17 +18,16 @@ class Keyboard:
 
     def forget_typed(self) -> None:
         """Drop what was typed before the question was there: it cannot be an answer to it."""
-        try:
-            termios.tcflush(self._fd, termios.TCIFLUSH)
-        except termios.error:
-            pass  # no terminal any more; the read will tell
+        if self._in_foreground():  # from the background this, too, would stop the process
+            with contextlib.suppress(termios.error):  # no terminal any more; the read will tell
+                termios.tcflush(self._fd, termios.TCIFLUSH)
 
     async def line(self) -> str | None:
         """The next line without its line feed; None at the end of input (Ctrl-D)."""
         while not self._in_foreground():  # noqa: ASYNC110 - the shell tells nobody
             await trio.sleep(_POLL)  # reading from the background would stop this whole process (SIGTTIN)
-        await trio.lowlevel.wait_readable(self._fd)
         try:
+            await trio.lowlevel.wait_readable(self._fd)
             typed = os.read(self._fd, _LONGEST)
         except OSError:
             return None  # hung up

@@ -11,7 +11,7 @@ class Output:
     """One descriptor. Raises BrokenPipeError when its reader has gone."""
 
     def __init__(self, fd: int) -> None:
-        self._fd = fd
+        self.fd = fd
         self._one_at_a_time = trio.Lock()
         self._polls = True
 
@@ -22,14 +22,14 @@ class Output:
             while rest:
                 await self._writable()
                 try:
-                    rest = rest[os.write(self._fd, rest[:_PIECE] if self._polls else rest) :]
+                    rest = rest[os.write(self.fd, rest[:_PIECE] if self._polls else rest) :]
                 except BlockingIOError:
                     continue
 
     async def _writable(self) -> None:
         if self._polls:
             try:
-                await trio.lowlevel.wait_writable(self._fd)
+                await trio.lowlevel.wait_writable(self.fd)
             except OSError:
                 self._polls = False  # a regular file: always writable, and not for polling
         if not self._polls:

@@ -45,6 +45,11 @@ class Screen:
             emoji=False,
         )
 
+    @property
+    def fd(self) -> int:
+        """Where it is written to."""
+        return self._output.fd
+
     async def show(self, event: AgentEvent) -> None:
         """Tell one event."""
         async with self.floor:
