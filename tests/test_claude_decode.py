@@ -16,6 +16,7 @@ from nucleic_core.events import (
     FileChange,
     Notice,
     Raw,
+    RunFinished,
     SessionStarted,
     ToolCallCompleted,
     ToolCallStarted,
@@ -213,7 +214,7 @@ def test_an_interrupt_that_we_sent_and_a_deny_that_interrupts_are_told_apart():
     ending = result(**STOPPED, terminal_reason="aborted_tools")
     assert outcome(ending, sent=[INTERRUPT]).outcome == "interrupted"
     assert outcome(ending, sent=[response]).outcome == "denied"
-    assert outcome(ending, sent=[response, INTERRUPT]).outcome == "denied"
+    assert outcome(ending, sent=[response, INTERRUPT]).outcome == "interrupted"
     assert outcome(ending).error is None
 
 
@@ -314,6 +315,15 @@ def test_a_process_that_ends_after_our_interrupt_was_interrupted_once():
     decoder.ended(-2, out)
     decoder.ended(-2, out)
     assert [(ended.outcome, ended.error) for ended in out.of(TurnCompleted)] == [("interrupted", None)]
+
+
+def test_exit_code_1_after_a_result_that_failed_is_that_result_and_no_crash():
+    """Wire fact 9."""
+    decoder, out = ClaudeDecoder(), Collected()
+    for line in (init(), result(subtype="error_max_turns", is_error=True)):
+        decoder.received(line, out)
+    decoder.ended(1, out)
+    assert out.of(RunFinished) == [RunFinished("max_turns", returncode=1)]
 
 
 def test_a_process_that_ends_between_turns_ends_no_turn():

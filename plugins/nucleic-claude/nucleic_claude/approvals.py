@@ -17,7 +17,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from nucleic_claude.fields import JSON, mapping, row, sequence, string
+from nucleic_claude.fields import mapping, row, sequence, string
 from nucleic_claude.tools import PATH_FIELDS, tool_name
 from nucleic_core.approvals import (
     Allow,
@@ -31,6 +31,7 @@ from nucleic_core.approvals import (
     QuestionItem,
 )
 from nucleic_core.backend import Ask, Reply
+from nucleic_core.lowlevel import JSON
 
 TITLE_LENGTH = 200
 ACCEPT, KEEP_PLANNING = "Accept", "Keep planning"

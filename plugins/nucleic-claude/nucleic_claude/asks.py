@@ -17,10 +17,11 @@ which the HTTP ask lacks, and by the call, if that is known already.
 from collections.abc import Callable
 
 from nucleic_claude.calls import Calls
-from nucleic_claude.fields import JSON, mapping, string
+from nucleic_claude.fields import mapping, string
 from nucleic_claude.tasks import Tasks
 from nucleic_core.backend import Ask, Out
 from nucleic_core.events import Notice, Outcome, Raw
+from nucleic_core.lowlevel import JSON
 
 
 class Asks:
@@ -32,7 +33,7 @@ class Asks:
         self._last_text = last_text
         self._requests: dict[str, str] = {}
         self.stopped: Outcome | None = None
-        """What we sent first to end the turn: an interrupt, or a deny that interrupts."""
+        """What we sent to end the turn: an interrupt, or else a deny that interrupts."""
 
     def control_request(self, line: JSON, out: Out) -> bool:
         """A request of the CLI."""
@@ -80,7 +81,7 @@ class Asks:
         subtype = string(mapping(message.get("request")).get("subtype"))
         if isinstance(key := message.get("request_id"), str):
             self._requests[key] = subtype or "a request"
-        if subtype == "interrupt" and self.stopped is None:
+        if subtype == "interrupt":
             self.stopped = "interrupted"
 
     def replied(self, key: JSON, reply: JSON) -> None:

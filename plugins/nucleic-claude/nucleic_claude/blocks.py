@@ -23,10 +23,11 @@ import json
 import attrs
 
 from nucleic_claude.calls import Calls
-from nucleic_claude.fields import JSON, integer, mapping, row, string
+from nucleic_claude.fields import integer, mapping, row, string
 from nucleic_claude.usage import MessageMeter
 from nucleic_core.backend import Out
 from nucleic_core.events import AssistantText, Notice, Thinking, ToolCallInputDelta
+from nucleic_core.lowlevel import JSON
 
 DELTA = "stream_event/content_block_delta"
 

@@ -6,10 +6,10 @@ input stands; what comes later and says otherwise is a notice.
 
 import attrs
 
-from nucleic_claude.fields import JSON
 from nucleic_claude.tools import native_name, tool_name
 from nucleic_core.backend import Out
 from nucleic_core.events import Notice, ToolCallCompleted, ToolCallStarted
+from nucleic_core.lowlevel import JSON
 
 
 @attrs.define

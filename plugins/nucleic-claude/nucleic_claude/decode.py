@@ -16,17 +16,29 @@ from pathlib import Path
 from nucleic_claude.asks import Asks
 from nucleic_claude.blocks import Blocks
 from nucleic_claude.calls import Calls
-from nucleic_claude.fields import JSON, integer, mapping, row, sequence, string
+from nucleic_claude.fields import integer, mapping, row, sequence, string
 from nucleic_claude.inputs import Inputs, texts_of
 from nucleic_claude.results import changes, exit_code
 from nucleic_claude.session import Session
-from nucleic_claude.system import DENIED, DROPPED_SYSTEM, SYSTEM, api_retry
+from nucleic_claude.system import DENIED, DROPPED_SYSTEM, SYSTEM, api_retry, synthetic
 from nucleic_claude.tasks import Tasks, tool_progress
 from nucleic_claude.tools import tool_name
 from nucleic_claude.turns import Turn, error_text, exit_text, failed, is_odd, may_be_cut, outcome
 from nucleic_claude.usage import MessageMeter, TurnMeter
 from nucleic_core.backend import Out
-from nucleic_core.events import AssistantText, Error, Notice, Raw, Thinking, ToolResult, TurnCompleted, TurnStarted
+from nucleic_core.events import (
+    AssistantText,
+    Error,
+    Notice,
+    Outcome,
+    Raw,
+    RunFinished,
+    Thinking,
+    ToolResult,
+    TurnCompleted,
+    TurnStarted,
+)
+from nucleic_core.lowlevel import JSON
 
 _COMMAND = "<local-command-"
 """How the output of a command of the CLI, such as `/compact`, begins in a user line."""
@@ -42,6 +54,7 @@ class ClaudeDecoder:
     def __init__(self, *, cwd: Path | None = None, transcript_root: Path | None = None, resumed: bool = False) -> None:
         self._turn: Turn | None = None
         self._last_result: str | None = None
+        self._failed_turn: Outcome | None = None
         self._log_in_told = False
         self._prompts: dict[str, str] = {}
         self._calls, self._inputs, self._tasks = Calls(), Inputs(), Tasks()
@@ -102,6 +115,7 @@ class ClaudeDecoder:
     def ended(self, returncode: int | None, out: Out) -> None:
         """See `Decoder.ended`. A message that was never taken counts as a turn that failed.
 
+        Exit code 1 after a result with `is_error` says that result again (wire fact 9); it is no crash.
         Whether a signal was ours, the decoder cannot see; where it was, the core makes `interrupted` of `errored`.
         """
         turn, self._turn = self._turn, None
@@ -115,6 +129,8 @@ class ClaudeDecoder:
         elif never_taken:
             error = f"Claude Code {exit_text(returncode)} before it took the message."
             out.event(TurnCompleted(stopped or "errored", error=error))
+        elif returncode == 1 and self._failed_turn is not None:
+            out.event(RunFinished(self._failed_turn, returncode=returncode))
 
     # Turns
 
@@ -167,6 +183,7 @@ class ClaudeDecoder:
         if usage is not None:
             out.event(usage, native)
         self._inputs.turn_ended(line, out)
+        self._failed_turn = ending if fail else None
         completed = TurnCompleted(
             outcome=ending,
             turn=turn.id,
@@ -206,9 +223,11 @@ class ClaudeDecoder:
         if parent is None:
             turn = self._turn or self._begin_turn(line, out)
             turn.used = True
-        error = line.get("error")
-        if message.get("model") == "<synthetic>" or error:
-            return isinstance(error, (str, type(None))) and self._synthetic(line, content, parent, out)
+        if message.get("model") == "<synthetic>" or line.get("error"):
+            if (event := synthetic(line, texts_of(content))) is None:
+                return False
+            out.event(event, "assistant", parent)
+            return len(texts_of(content)) == len(content)
         if parent is None:
             self._message_meter.saw(message, out)
         message_id = string(message.get("id"))
@@ -216,20 +235,6 @@ class ClaudeDecoder:
             read = row(self._block_types, block.get("type")) if isinstance(block, dict) else None
             if read is None or not read(block, message_id, parent, out):
                 out.event(Raw(block), "assistant", parent)
-        return True
-
-    def _synthetic(self, line: JSON, content: list[JSON], parent: str | None, out: Out) -> bool:
-        """What the CLI wrote itself: an API error (wire fact 64), or the output of a command of its own."""
-        text, code = "\n".join(texts_of(content)), string(line.get("error"))
-        if not text or any(mapping(block).get("type") != "text" for block in content):
-            return False
-        if code is None and line.get("is_api_error_message") is not True:
-            out.event(Notice("command", text), "assistant", parent)
-            return True
-        fields = ("api_error_status", "api_error_type", "request_id")
-        detail = {name: line[name] for name in fields if line.get(name) is not None}
-        recoverable = code != "authentication_failed"
-        out.event(Error(text, recoverable, code, detail=detail or None), "assistant", parent)
         return True
 
     def _text(self, block: JSON, message_id: str | None, parent: str | None, out: Out) -> bool:

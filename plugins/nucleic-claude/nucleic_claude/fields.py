@@ -4,10 +4,9 @@ Whoever finds nothing where something must be leaves the message to `raw`; nobod
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
-JSON: TypeAlias = Any
-"""Plain Python made of None, bool, int, float, str, list and dict; read-only. The one place for Any."""
+from nucleic_core.lowlevel import JSON
 
 T = TypeVar("T")
 

@@ -15,9 +15,10 @@ only if the turn took no other. The end of the process refuses the rest.
 
 import attrs
 
-from nucleic_claude.fields import JSON, mapping, row, sequence, string
+from nucleic_claude.fields import mapping, row, sequence, string
 from nucleic_core.backend import Out
 from nucleic_core.events import InputAccepted
+from nucleic_core.lowlevel import JSON
 
 
 @attrs.frozen

@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from pathlib import PurePath
 
 from nucleic_claude.calls import Call
-from nucleic_claude.fields import JSON, integer, mapping, row, sequence, string
+from nucleic_claude.fields import integer, mapping, row, sequence, string
 from nucleic_core.events import EventData, FileChange, Notice, Raw
+from nucleic_core.lowlevel import JSON
 
 LARGEST_NOTEBOOK = 200_000
 """Characters of a notebook above which no diff is made: difflib's time grows faster than its input."""

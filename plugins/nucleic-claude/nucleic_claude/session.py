@@ -7,10 +7,11 @@
 import re
 from pathlib import Path
 
-from nucleic_claude.fields import JSON, mapping, sequence, string
+from nucleic_claude.fields import mapping, sequence, string
 from nucleic_claude.tools import tool_name
 from nucleic_core.backend import Out
 from nucleic_core.events import Notice, SessionStarted
+from nucleic_core.lowlevel import JSON
 
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/-]+")
 

@@ -1,4 +1,4 @@
-"""The `system` lines that are an event each and no state: retries, refusals, hooks, compaction, the CLI's own remarks.
+"""The lines of the CLI itself that are an event each and no state: retries, refusals, hooks, compaction, remarks.
 
 `SYSTEM` is their table, `DROPPED_SYSTEM` says of which nothing is told and why. A reader that gives None did not understand
 its line, which then is `raw`, as every subtype in neither table. The lines that move the decoder's state are in its own table.
@@ -6,8 +6,9 @@ its line, which then is `raw`, as every subtype in neither table. The lines that
 
 from collections.abc import Callable
 
-from nucleic_claude.fields import JSON, integer, mapping, number, string
+from nucleic_claude.fields import integer, mapping, number, string
 from nucleic_core.events import Error, EventData, Notice
+from nucleic_core.lowlevel import JSON
 
 DENIED = "{} was denied by the CLI, not by a person: no ask reached us. {}"
 """What is said of a call that a rule, a mode or a hook of the CLI denied."""
@@ -38,6 +39,18 @@ def api_retry(line: JSON, *, log_in: bool) -> Error | None:
         delay_ms=delay,
         detail={"status": status},
     )
+
+
+def synthetic(line: JSON, texts: list[str]) -> EventData | None:
+    """An `assistant` line that the CLI wrote itself: an API error (wire fact 64), or what a command of its own printed."""
+    text, code = "\n".join(texts), line.get("error")
+    if not text or not (code is None or isinstance(code, str)):
+        return None
+    if code is None and line.get("is_api_error_message") is not True:
+        return Notice("command", text)
+    fields = ("api_error_status", "api_error_type", "request_id")
+    detail = {name: line[name] for name in fields if line.get(name) is not None}
+    return Error(text, recoverable=code != "authentication_failed", code=code, detail=detail or None)
 
 
 def _informational(line: JSON) -> EventData | None:

@@ -5,9 +5,10 @@ A background task that ends makes the CLI begin a turn by itself. 238+ lists the
 seconds have `task_started` lines too, without a mark (wire facts 71, 72).
 """
 
-from nucleic_claude.fields import JSON, integer, mapping, number, string
+from nucleic_claude.fields import integer, mapping, number, string
 from nucleic_core.backend import Out
 from nucleic_core.events import Notice, ToolOutput
+from nucleic_core.lowlevel import JSON
 
 _OVER = frozenset({"completed", "failed", "killed", "stopped", "cancelled"})
 

@@ -8,7 +8,8 @@
 | is_error false                                    | completed                                                   |
 | subtype error_max_turns                           | max_turns                                                   |
 | subtype error_max_budget_usd                      | max_budget                                                  |
-| subtype error_during_execution                    | denied or interrupted, whichever we sent first in this turn |
+| subtype error_during_execution                    | interrupted if we sent an interrupt in this turn, else      |
+|                                                   | denied if we sent a deny that interrupts                    |
 | the same with terminal_reason aborted_...         | interrupted (by a signal, or by a client we do not see)     |
 | terminal_reason prompt_too_long, blocking_limit   | context_full                                                |
 | is_error true, whatever the subtype               | errored                                                     |
@@ -21,8 +22,9 @@ import signal
 
 import attrs
 
-from nucleic_claude.fields import JSON, sequence, string
+from nucleic_claude.fields import sequence, string
 from nucleic_core.events import Outcome
+from nucleic_core.lowlevel import JSON
 
 _LIMITS: dict[str, Outcome] = {"error_max_turns": "max_turns", "error_max_budget_usd": "max_budget"}
 

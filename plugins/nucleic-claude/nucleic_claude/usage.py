@@ -9,9 +9,10 @@ from typing import TypedDict
 
 import attrs
 
-from nucleic_claude.fields import JSON, integer, mapping, number, string
+from nucleic_claude.fields import integer, mapping, number, string
 from nucleic_core.backend import Out
 from nucleic_core.events import Usage
+from nucleic_core.lowlevel import JSON
 
 TOTAL_STARTS_ANEW = (2, 1, 238)
 """Up to this version a resumed process counts its cost from 0; 2.1.332 continues the old total. Between: unknown."""
