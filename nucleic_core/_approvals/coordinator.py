@@ -245,6 +245,8 @@ class Coordinator:
 
     async def _policies_decide(self, entry: OpenAsk, request: ApprovalRequest) -> bool:
         verdicts = await consult(self._seats, request)
+        if entry.id not in self._open:
+            return True  # answered in the very moment the policies were done; the cancellation comes too late to stop us
         entry.trace, entry.votes_needed = verdicts.trace, verdicts.votes
         verdict, by = verdicts.verdict, verdicts.decided_by
         edited = isinstance(verdict, Allow) and verdict.updated_input is not None

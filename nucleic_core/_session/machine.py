@@ -195,7 +195,7 @@ class Machine:
                         raise StartFailed(f"The driver of {self._run.backend} failed: {exc!r}.") from exc
                 watcher.cancel_scope.cancel()
         self._start_step = None
-        if self._started or self._ending.is_set():
+        if self._started or (self._ending.is_set() and self._why == "left"):
             return
         name = Path(spec.argv[0]).name
         if child.returncode is None:

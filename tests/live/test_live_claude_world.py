@@ -131,6 +131,8 @@ async def test_a_killed_cli_ends_the_run_as_failed_and_the_session_can_be_resume
     async with world.open("Touch.", turn(bash("touch made.txt"))) as session:
         async for event in session:
             if isinstance(event.data, ApprovalRequested):
+                while not any("toolu_01" in file.read_text() for file in world.home.rglob("*.jsonl")):
+                    await trio.sleep(0.05)  # what the CLI has not written down yet, no resume brings back
                 for pid in running(world.program, world.cwd):
                     os.kill(pid, signal.SIGKILL)
         result = await session.result()
