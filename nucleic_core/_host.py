@@ -8,6 +8,7 @@ A session without a host opens a private one.
 
 import logging
 import os
+import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,7 +39,7 @@ class Host:
         self.socket: ControlSocket | None = None
         self._guard: Guard | None = None
         self._guard_lock = trio.Lock()
-        self._card = hosts_dir(home) / str(os.getpid())
+        self._card = hosts_dir(home) / f"{os.getpid()}-{secrets.token_hex(4)}"  # a process may have several hosts
 
     def add(self, session: Session) -> None:
         """Make a session reachable through the control socket; the first one opens it."""
@@ -70,7 +71,7 @@ class Host:
             await self._guard.close()
 
     def _write_card(self) -> None:
-        """`hosts/<pid>` names the socket and the sessions of a live host, for those who look for an ask or a session."""
+        """`hosts/<pid>-<random>` names the socket and the sessions of a live host, for those who look for an ask or a session."""
         if self.socket is None:
             return
         card = {"pid": os.getpid(), "socket": str(self.socket.path), "sessions": sorted(self.sessions)}

@@ -9,8 +9,8 @@ backend and the extensions, so no other backend can answer.
 import inspect
 import logging
 import os
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import attrs
 import pluggy
@@ -18,6 +18,7 @@ import pluggy
 from nucleic_core import hookspecs
 from nucleic_core.approvals import ApprovalPolicy
 from nucleic_core.backend import ApprovalMapper, Decoder, Driver, Observer, Prober, SessionView
+from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import BackendBroken, BackendMissing, NucleicError
 from nucleic_core.hookspecs import NUCLEIC_API
 from nucleic_core.specs import ProcessSpec, RunSpec
@@ -30,6 +31,9 @@ log = logging.getLogger("nucleic.plugins")
 BACKENDS, EXTENSIONS, COMMANDS = "nucleic.backends", "nucleic.plugins", "nucleic.commands"
 REQUIRED = frozenset({"nucleic_decoder", "nucleic_driver", "nucleic_spawn"})
 BACKEND_HOOKS = frozenset(name for name in vars(hookspecs.BackendHooks) if name.startswith("nucleic_"))
+
+
+_T = TypeVar("_T")
 
 
 class Entry(Protocol):
@@ -84,6 +88,15 @@ class Plugins:
         """The commands that plugins add, not loaded."""
         return self._by_group[COMMANDS]
 
+    @property
+    def extensions(self) -> list[str]:
+        """The names of all installed extensions, without importing one."""
+        return sorted(self._by_group[EXTENSIONS])
+
+    def broken_extensions(self) -> dict[str, str]:
+        """The extensions that could not be loaded so far, with why."""
+        return {name: why for (group, name), why in self.broken.items() if group == EXTENSIONS}
+
     def origin(self, group: str, name: str) -> Origin:
         """The distribution behind an entry point, where it has one."""
         dist = getattr(self._by_group[group].get(name), "dist", None)
@@ -107,9 +120,9 @@ class Plugins:
         manager.register(own, f"backend:{backend_id}")
         for name, extension in sorted(self._by_group[EXTENSIONS].items()):
             plugin = self._load(extension, _check_extension)
-            if plugin is not None:
+            if plugin is not None and not manager.is_registered(plugin):
                 manager.register(plugin, name)
-        return Hooks(manager)
+        return Hooks(manager, backend_id)
 
     def _load(self, entry: Entry, check: "_Check") -> object | None:
         """Load once; a failure is kept, so that every later session is spared the attempt."""
@@ -118,7 +131,7 @@ class Plugins:
             try:
                 plugin = entry.load()
                 check(plugin)
-            except Exception as exc:
+            except (Exception, SystemExit) as exc:
                 self.broken[key] = str(exc) if isinstance(exc, NucleicError) else f"{type(exc).__name__}: {exc}"
                 log.warning("%s %s not loaded: %s", entry.group, entry.name, self.broken[key])
             else:
@@ -158,12 +171,14 @@ def _checked(plugin: object) -> dict[str, pluggy.HookImpl]:
         (impl,) = caller.get_hookimpls()
         if inspect.iscoroutinefunction(impl.function) or inspect.isasyncgenfunction(impl.function):
             raise BackendBroken(f"{caller.name} is a coroutine; hooks are plain functions that return objects")
+        if (impl.wrapper or impl.hookwrapper) and caller.name != "nucleic_spawn":
+            raise BackendBroken(f"{caller.name} cannot be wrapped; only nucleic_spawn can")
         found[caller.name] = impl
     return found
 
 
 def _check_backend(plugin: object) -> None:
-    missing = REQUIRED - _checked(plugin).keys()
+    missing = REQUIRED - {name for name, impl in _checked(plugin).items() if not (impl.wrapper or impl.hookwrapper)}
     if missing:
         raise BackendBroken(f"it does not implement {', '.join(sorted(missing))}")
 
@@ -178,29 +193,42 @@ def _check_extension(plugin: object) -> None:
 class Hooks:
     """The typed face of one session's hooks."""
 
-    def __init__(self, manager: pluggy.PluginManager) -> None:
+    def __init__(self, manager: pluggy.PluginManager, backend: str) -> None:
         self._manager = manager
         self._hook = manager.hook
+        self._backend = backend
 
     def prober(self) -> Prober | None:
         """The backend's prober, if it has one."""
-        return cast(Prober | None, self._hook.nucleic_prober())
+        return cast(Prober | None, self._ask("nucleic_prober"))
+
+    def capabilities(self, run: RunSpec) -> BackendCapabilities:
+        """What the backend declares for a run; nothing without a prober."""
+        prober = self.prober()
+        if prober is None:
+            return BackendCapabilities()
+        return self._safely("its prober", lambda: prober.declared(None, run))
 
     def decoder(self, run: RunSpec) -> Decoder:
         """A fresh decoder."""
-        return cast(Decoder, self._given("nucleic_decoder", self._hook.nucleic_decoder(run=run)))
+        return cast(Decoder, self._given("nucleic_decoder", run=run))
 
     def approval_mapper(self, run: RunSpec) -> ApprovalMapper | None:
         """The mapper, or None: then every ask is refused."""
-        return cast(ApprovalMapper | None, self._hook.nucleic_approval_mapper(run=run))
+        return cast(ApprovalMapper | None, self._ask("nucleic_approval_mapper", run=run))
 
     def driver(self, run: RunSpec, decoder: Decoder) -> Driver:
         """The driver, not yet entered."""
-        return cast(Driver, self._given("nucleic_driver", self._hook.nucleic_driver(run=run, decoder=decoder)))
+        return cast(Driver, self._given("nucleic_driver", run=run, decoder=decoder))
 
     def spawn(self, run: RunSpec, driver: Driver) -> ProcessSpec:
         """What to start, after every wrapper."""
-        return cast(ProcessSpec, self._given("nucleic_spawn", self._hook.nucleic_spawn(run=run, driver=driver)))
+        spec = self._given("nucleic_spawn", run=run, driver=driver)
+        if not isinstance(spec, ProcessSpec) or not spec.argv:
+            raise BackendBroken(
+                f"nucleic_spawn of {self._backend} must return a ProcessSpec with a program, not {spec!r}"
+            )
+        return spec
 
     def policies(self, run: RunSpec, session: SessionView) -> list[tuple[str, ApprovalPolicy | Exception]]:
         """Every extension's policy; a plugin that raises stands with its error, because it might have denied."""
@@ -223,8 +251,20 @@ class Hooks:
                 given.append((impl.plugin_name, answer))
         return given
 
-    @staticmethod
-    def _given(name: str, answer: object) -> object:
+    def _given(self, name: str, **arguments: object) -> object:
+        answer = self._ask(name, **arguments)
         if answer is None:
-            raise BackendBroken(f"{name} returned nothing; it must return an object")
+            raise BackendBroken(f"{name} of {self._backend} returned nothing; it must return an object")
         return answer
+
+    def _ask(self, name: str, **arguments: object) -> object:
+        return self._safely(name, lambda: getattr(self._hook, name)(**arguments))
+
+    def _safely(self, what: str, call: Callable[[], _T]) -> _T:
+        """Errors that a plugin raises on purpose pass; any other is its fault, and said to be."""
+        try:
+            return call()
+        except NucleicError:
+            raise
+        except Exception as exc:
+            raise BackendBroken(f"The backend {self._backend!r} cannot be used: {what} raised {exc!r}") from exc

@@ -21,7 +21,7 @@ import trio
 
 from nucleic_core._session.session import Session
 from nucleic_core._values import JSON
-from nucleic_core._wire.descendants import COOKIE_VARIABLE, carried_cookies
+from nucleic_core._wire.descendants import COOKIE_VARIABLE, carried_cookies, lives
 from nucleic_core._wire.framing import LineFramer, Oversize
 from nucleic_core.approvals import Allow, AllowAlways, Answers, CancelRun, Decision, Deny
 from nucleic_core.errors import ApprovalClosed, NucleicError, SessionNotFound
@@ -31,6 +31,8 @@ log = logging.getLogger("nucleic.socket")
 
 _LONGEST = 4 * 1024 * 1024
 _MAX_CLIENTS = 64
+_REFUSED_PATIENCE = 1.0  # seconds
+_LONGEST_PLACE = 60  # bytes; a socket's whole path ends at 107
 _CLIENT_NAME = re.compile(r"[\w.:@-]{1,64}")
 
 
@@ -72,22 +74,23 @@ class ControlSocket:
 
     def __init__(self, sessions: Mapping[str, Session]) -> None:
         self._sessions = sessions
-        base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-        if len(base) > 60:  # a socket path ends at 107 bytes
-            base = "/tmp"  # noqa: S108
-        self._directory = Path(tempfile.mkdtemp(prefix="nucleic-", dir=base))
+        self._directory = Path(tempfile.mkdtemp(prefix="nucleic-", dir=_place()))
         self.path = self._directory / "control"
-        self._socket = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # No umask: it is the whole process's, and a child that starts meanwhile would inherit it. The directory is ours.
+            listener.bind(str(self.path))
+            self.path.chmod(0o600)
+            listener.listen(16)
+        except OSError:
+            listener.close()
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+        self._socket = trio.socket.from_stdlib_socket(listener)
 
     async def serve(self) -> None:
         """Serve until cancelled, then remove the socket."""
         try:
-            old = os.umask(0o177)
-            try:
-                await self._socket.bind(str(self.path))
-            finally:
-                os.umask(old)
-            self._socket.listen(16)
             await self._accept()
         finally:
             self._socket.close()
@@ -110,11 +113,16 @@ class ControlSocket:
     async def _serve_one(self, stream: trio.SocketStream, places: trio.Semaphore) -> None:
         try:
             async with stream:
-                refusal = _refusal(stream.socket)
+                if refusal := _refusal(stream.socket):
+                    # Not left waiting: whoever is refused must not be able to take all the places.
+                    with trio.move_on_after(_REFUSED_PATIENCE):
+                        await stream.receive_some()  # what is unread when a socket closes costs the peer our answer
+                        await stream.send_all(orjson.dumps({"error": refusal, "kind": "Refused"}) + b"\n")
+                    return
                 framer = LineFramer(_LONGEST)
                 while chunk := await stream.receive_some():
                     for line in framer.feed(chunk):
-                        answer = {"error": refusal, "kind": "Refused"} if refusal else await self._handle(line)
+                        answer = await self._handle(line)
                         await stream.send_all(orjson.dumps(answer, default=plain) + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             pass  # the client has gone
@@ -131,7 +139,9 @@ class ControlSocket:
             if not isinstance(request, dict):
                 raise ValueError("a request is an object with a verb")
             return {"ok": True, **await self._verb(request)}
-        except (NucleicError, ValueError) as exc:
+        except Exception as exc:  # a driver's own error among them: the client is to hear of it
+            if not isinstance(exc, NucleicError | ValueError):
+                log.exception("control socket: a request failed")
             extra = {"by": exc.by} if isinstance(exc, ApprovalClosed) else {}
             return {"error": str(exc), "kind": type(exc).__name__, **extra}
 
@@ -179,6 +189,14 @@ def _refusal(peer: trio.socket.SocketType) -> str:
     if uid != os.getuid():
         return "This socket answers only to the user who runs Nucleic."
     own = set(os.environ.get(COOKIE_VARIABLE, "").split(":"))
-    if carried_cookies(pid) - own:
+    if carried_cookies(pid) - own or not lives(pid):  # of one that has gone, nobody can say whose it was
         return "An agent's own processes may not answer asks or steer sessions."
     return ""
+
+
+def _place() -> str:
+    """Where the socket's directory goes: the runtime directory, unless it is missing or too long for a socket's path."""
+    for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()):
+        if place and len(os.fsencode(place)) <= _LONGEST_PLACE and os.access(place, os.W_OK | os.X_OK):
+            return place
+    return "/tmp"  # noqa: S108

@@ -3,6 +3,8 @@
 `nucleic_core._demo` is the backend to copy; it is written on this surface alone.
 """
 
+import signal
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +16,7 @@ from nucleic_core._wire.mcp_config import mcp_config
 from nucleic_core._wire.mcp_protocol import McpTool
 from nucleic_core._wire.mcp_server import McpServer, ToolCall
 from nucleic_core.backend import Ask, Link, Out, Reply
+from nucleic_core.errors import AgentGone
 from nucleic_core.specs import AgentInput, plain_text
 
 __all__ = [
@@ -82,17 +85,19 @@ class LineDriver:
             link.received(batch)
 
     async def send(self, message: AgentInput, *, steer: bool = False) -> None:
-        """See `Driver.send`."""
+        """See `Driver.send`. Cancelled, it either has sent the message or has not."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         self.link.write(self.prompt(message))
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.cancel_shielded_checkpoint()
 
     async def interrupt(self) -> None:
         """See `Driver.interrupt`."""
         line = self.stop()
         if line is None:
-            self.link.signal(2)
+            self.link.signal(signal.SIGINT)
         else:
-            self.link.write(line)
+            with suppress(AgentGone):  # then there is nothing left to stop
+                self.link.write(line)
         await trio.lowlevel.checkpoint()
 
     async def finish(self) -> None:
@@ -102,4 +107,5 @@ class LineDriver:
 
     def answer(self, ask: Ask, reply: Reply | None) -> None:
         """See `Driver.answer`."""
-        self.link.write(self.envelope(ask, reply))
+        with suppress(AgentGone):
+            self.link.write(self.envelope(ask, reply))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, Never, Protocol, TypeAlias
 
 import attrs
+import orjson
 import trio
 
 from nucleic_core._approvals.asking import completed, numbered
@@ -34,8 +35,9 @@ from nucleic_core.approvals import (
 )
 from nucleic_core.backend import Answer, ApprovalMapper, Ask, Reply
 from nucleic_core.capabilities import BackendCapabilities
-from nucleic_core.errors import ApprovalClosed, TranscriptFailed, Unsupported
+from nucleic_core.errors import AgentGone, ApprovalClosed, TranscriptFailed, Unsupported
 from nucleic_core.events import (
+    DECISION_TYPES,
     ApprovalRequested,
     ApprovalResolved,
     EventData,
@@ -76,13 +78,14 @@ class Floor(Protocol):
 
 @attrs.define(eq=False)
 class OpenAsk:
-    """An ask that waits. `scope` ends the tasks that look for an answer."""
+    """An ask that waits. `scope` ends the tasks that look for an answer; `judged` is set once the policies have spoken."""
 
     id: str
     ask: Ask
     what: ApprovalRequest | Question
     answer: Answer
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    judged: trio.Event = attrs.field(factory=trio.Event)
     trace: tuple[Trace, ...] = ()
     votes_needed: int = 1
     votes: dict[str, Decision] = attrs.field(factory=dict)
@@ -114,7 +117,8 @@ class Coordinator:
         self._cwd = cwd
         self._deadline = deadline
         self._open: dict[str, OpenAsk] = {}
-        self._closed: dict[str, str] = {}
+        self._closed: dict[str, tuple[str, str]] = {}  # who closed it, and how
+        self._closing: tuple[Cause, str] | None = None
 
     @property
     def open_asks(self) -> tuple[ApprovalRequest | Question, ...]:
@@ -131,34 +135,61 @@ class Coordinator:
         self, ask: Ask, native: str | None, parent: str | None, answer: Answer
     ) -> tuple[EventData, OpenAsk | None]:
         """The event of an ask at its place, and the ask to begin once it stands there; None: refuse it."""
-        what: ApprovalRequest | Question | None = None
         try:
-            what = self._mapper.read(ask) if self._mapper is not None else None
+            what = self._read(ask)
         except Exception:
             log.exception("the approval mapper failed to read an ask")
+            what = None
         match what:
             case ApprovalRequest():
-                request = completed(what, self._cwd)
-                entry = OpenAsk(request.id, ask, request, answer)
-                event: EventData = ApprovalRequested(request)
+                event: EventData = ApprovalRequested(what)
             case Question():
-                question = numbered(what)
-                entry = OpenAsk(question.id, ask, question, answer)
-                event = QuestionAsked(question)
+                event = QuestionAsked(what)
             case _:
                 return Raw(ask.native), None
-        self._open[entry.id] = entry
+        entry = self._open[what.id] = OpenAsk(what.id, ask, what, answer)
         return event, entry
+
+    def _read(self, ask: Ask) -> ApprovalRequest | Question | None:
+        what = self._mapper.read(ask) if self._mapper is not None else None
+        match what:
+            case ApprovalRequest():
+                return completed(what, self._cwd)
+            case Question():
+                return numbered(what)
+            case _:
+                return None
+
+    def repeats(self, ask: Ask, answer: Answer) -> OpenAsk | None:
+        """The open ask that this one names again on the same channel: the wire would take one answer for both."""
+        return next((e for e in self._open.values() if e.ask.key == ask.key and e.answer == answer), None)
 
     def withdrawn(self, key: str, reason: str) -> Iterator[Item]:
         """The events that close what the agent took back."""
         for entry in [entry for entry in self._open.values() if entry.ask.key == key]:
-            self._forget(entry, f"{NOBODY} (withdrawn)")
-            yield self._resolution(entry, Deny(reason), NOBODY, "withdrawn")
+            yield self._closed_by_nobody(entry, reason)
+
+    def expire(self, reason: str, only: OpenAsk | None = None) -> Iterator[tuple[OpenAsk, Item]]:
+        """Close what must not wait any longer, one ask or all: the event of each. `tell_denied` follows the append."""
+        for entry in list(self._open.values()) if only is None else [only]:
+            yield entry, self._closed_by_nobody(entry, reason)
+
+    def tell_denied(self, entry: OpenAsk, reason: str) -> None:
+        """Deny an ask on the wire that is closed already."""
+        self._tell(entry, Deny(reason))
+
+    def _closed_by_nobody(self, entry: OpenAsk, reason: str) -> Item:
+        self._forget(entry, f"{NOBODY} (withdrawn)", Deny(reason))
+        return self._resolution(entry, Deny(reason), NOBODY, "withdrawn")
 
     def begin(self, entry: OpenAsk) -> None:
         """Start to look for an answer; called after the event was appended."""
-        if entry.id in self._open:
+        if entry.id not in self._open:
+            return
+        if self._closing is not None:
+            cause, reason = self._closing
+            self._close(entry, Deny(reason), NOBODY, cause)
+        else:
             self._floor.start_soon(self._settle, entry)
 
     def refuse(self, ask: Ask, answer: Answer) -> None:
@@ -167,8 +198,17 @@ class Coordinator:
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
+    async def judged(self, ask_id: str, decision: Decision | Answers) -> None:
+        """Wait until the policies have spoken, for at most two seconds: no person allows what one of them denies.
+
+        Only an allow waits. It may find the ask closed, or in need of more votes.
+        """
+        entry = self._open.get(ask_id)
+        if entry is not None and isinstance(decision, Allow | AllowAlways):
+            await entry.judged.wait()
+
     def respond(self, ask_id: str, decision: Decision | Answers, by: str) -> None:
-        """Answer an ask, at once.
+        """Answer an ask, at once; an allow after `judged`.
 
         Raises ApprovalClosed when it is not open, Unsupported for an edited input that the backend cannot take, ValueError
         for an answer of the wrong kind. Then the ask stays as it was.
@@ -188,21 +228,26 @@ class Coordinator:
             by = "+".join(entry.votes)
         self._close(entry, decision, by, "answered")
 
-    def close_all(self, cause: Cause, reason: str, *, reply: Decision | None = None) -> None:
-        """Close every open ask on nobody's behalf; `reply` is what the wire is told, a denial unless given."""
+    def close_all(self, cause: Cause, reason: str, *, reply: Decision | None = None, for_good: bool = False) -> None:
+        """Close every open ask on nobody's behalf; `reply` is what the wire is told, a denial unless given.
+
+        `for_good`: whatever is asked from now on closes at once as well.
+        """
+        if for_good:
+            self._closing = cause, reason
         for entry in list(self._open.values()):
             self._close(entry, Deny(reason), NOBODY, cause, told=reply)
 
     def deny_unrecorded(self, reason: str) -> None:
         """The transcript is lost: deny what is open on the wire alone. What cannot be recorded must not run."""
         for entry in list(self._open.values()):
-            self._forget(entry, f"{NOBODY} (transcript failed)")
+            self._forget(entry, f"{NOBODY} (transcript failed)", Deny(reason))
             self._tell(entry, Deny(reason))
 
     def _raise_closed(self, ask_id: str) -> Never:
-        by = self._closed.get(ask_id, "")
+        by, how = self._closed.get(ask_id, ("", ""))
         if by:
-            raise ApprovalClosed(f"{ask_id} was closed already, by {by}; nothing was changed.", by=by)
+            raise ApprovalClosed(f"{ask_id} was closed already ({how}), by {by}; nothing was changed.", by=by)
         raise ApprovalClosed(f"No ask {ask_id} is open in this session.")
 
     def _checked(self, entry: OpenAsk, decision: Decision | Answers) -> Decision | Answers:
@@ -216,6 +261,10 @@ class Coordinator:
             case Allow(updated_input=edited) if edited is not None:
                 if not self._floor.capabilities.can_modify_tool_input:
                     raise Unsupported("This backend cannot change a tool's input; allow it as it is, or deny it.")
+                try:
+                    orjson.dumps(edited)
+                except TypeError as exc:
+                    raise ValueError(f"the edited input cannot be written as JSON: {exc}") from exc
             case AllowAlways(scope="tool_name_with_pattern", pattern=None | ""):
                 raise ValueError("a pattern scope needs a pattern")
             case Deny(reason=""):
@@ -244,15 +293,22 @@ class Coordinator:
             await self._call_responder(entry, self._responder)
 
     async def _policies_decide(self, entry: OpenAsk, request: ApprovalRequest) -> bool:
-        verdicts = await consult(self._seats, request)
+        try:
+            verdicts = await consult(self._seats, request)
+        except Exception as exc:
+            log.exception("the policies could not be asked")
+            self._floor.report(f"The policies could not be asked, so the action is denied: {exc!r}")
+            self._close(entry, Deny("the policies could not be asked"), NOBODY, "no_responder")
+            return True
         if entry.id not in self._open:
-            return True  # answered in the very moment the policies were done; the cancellation comes too late to stop us
+            return True  # answered in the very moment the policies were done: too late for the cancellation to stop us
         entry.trace, entry.votes_needed = verdicts.trace, verdicts.votes
+        entry.judged.set()
         verdict, by = verdicts.verdict, verdicts.decided_by
         edited = isinstance(verdict, Allow) and verdict.updated_input is not None
         if verdict is None or (edited and not self._floor.capabilities.can_modify_tool_input):
             return False  # an edit was the policy's condition; where it cannot be had, people decide
-        if isinstance(verdict, Allow) and by == f"policy:{self.rules.name}":
+        if isinstance(verdict, Allow) and verdicts.seat == 0:
             rule = self.rules.covering(request)
             by = f"rule:{rule.id}" if rule is not None else by
         self._close(entry, verdict, by, "answered")
@@ -262,7 +318,8 @@ class Coordinator:
         self, entry: OpenAsk, responder: Callable[[ApprovalRequest | Question], Awaitable[Decision | Answers]]
     ) -> None:
         try:
-            self.respond(entry.id, await responder(entry.what), "api")
+            decision = await responder(entry.what)
+            self.respond(entry.id, decision, "api")
         except ApprovalClosed:
             pass  # somebody was faster
         except Exception as exc:
@@ -284,7 +341,7 @@ class Coordinator:
         told: Decision | None = None,
     ) -> None:
         """Record and answer in one step; nothing waits in between, so neither can be without the other."""
-        self._forget(entry, by if cause == "answered" else f"{by} ({cause.replace('_', ' ')})")
+        self._forget(entry, by if cause == "answered" else f"{by} ({cause.replace('_', ' ')})", decision)
         if isinstance(decision, AllowAlways) and isinstance(entry.what, ApprovalRequest):
             self.rules.grant(decision, entry.what)
         try:
@@ -292,11 +349,14 @@ class Coordinator:
         except TranscriptFailed:
             self._tell(entry, Deny("it could not be recorded"))
             raise
-        self._tell(entry, told or decision)
+        reply = self._tell(entry, told or decision)
+        if told is None and isinstance(decision, CancelRun) and (reply is None or reply.interrupt):
+            self._floor.stop_turn()
 
-    def _forget(self, entry: OpenAsk, by: str) -> None:
+    def _forget(self, entry: OpenAsk, by: str, decision: Decision | Answers) -> None:
         del self._open[entry.id]
-        self._closed[entry.id] = by
+        self._closed[entry.id] = by, DECISION_TYPES[type(decision)].replace("_", " ")
+        entry.judged.set()
         entry.scope.cancel()
 
     @staticmethod
@@ -307,7 +367,7 @@ class Coordinator:
         assert not isinstance(decision, Answers)
         return ApprovalResolved(entry.id, decision, by, cause, entry.tool_call, entry.trace), None, None
 
-    def _tell(self, entry: OpenAsk, decision: Decision | Answers) -> None:
+    def _tell(self, entry: OpenAsk, decision: Decision | Answers) -> Reply | None:
         """Put the decision on the wire. A mapper that fails means a refusal, never an allow."""
         if isinstance(decision, AllowAlways) and decision.scope not in self._floor.capabilities.native_always:
             decision = Allow()  # native reach is wider than the session's, or unknown: the rule is ours
@@ -321,13 +381,13 @@ class Coordinator:
             log.exception("the approval mapper failed to reply")
             self._floor.report(f"The reply could not be made, so the ask is refused: {exc!r}")
         self._reply(entry.ask, reply, entry.answer)
-        if isinstance(decision, CancelRun) and (reply is None or reply.interrupt):
-            self._floor.stop_turn()
+        return reply
 
     def _reply(self, ask: Ask, reply: Reply | None, answer: Answer) -> None:
         try:
             answer(ask, reply)
+        except AgentGone:
+            pass  # there is nobody to tell, as the end of the run says
         except Exception as exc:
-            # The agent is gone, or its driver is at fault: either way it was not told to go on.
             log.warning("an answer could not be delivered: %r", exc)
             self._floor.report(f"An answer could not be delivered: {exc}")

@@ -49,10 +49,18 @@ SHIPPED: dict[str, ApprovalPolicy] = {
 
 @attrs.frozen
 class Seat:
-    """A policy at the table. `named`: its Allow counts."""
+    """A policy at the table, under the name it has in the record. `named`: its Allow counts."""
 
     policy: ApprovalPolicy
     named: bool
+    name: str = attrs.field()
+
+    @name.default
+    def _own_name(self) -> str:
+        try:
+            return str(self.policy.name)
+        except Exception:  # it is somebody's property, or missing; `decide` may do all the same
+            return type(self.policy).__name__
 
 
 @attrs.frozen
@@ -69,11 +77,12 @@ class Broken:
 
 @attrs.frozen
 class Verdicts:
-    """What the table decided: `decided_by` names the deciding policy; verdict None means that people must."""
+    """What the table decided: `decided_by` names the deciding policy, `seat` its place; verdict None: people must."""
 
     verdict: Allow | Deny | None
     decided_by: str
     votes: int
+    seat: int | None
     trace: tuple[Trace, ...]
 
 
@@ -85,18 +94,30 @@ def shipped(name: str) -> ApprovalPolicy:
         raise BadSettings(f"No policy is called {name!r}. Shipped: {', '.join(SHIPPED)}.") from None
 
 
+def check_names(wanted: Sequence[str | ApprovalPolicy], plugins: Sequence[str]) -> None:
+    """Raise BadSettings for a policy that nobody here can give, before anything is begun."""
+    for item in wanted:
+        if isinstance(item, str) and item not in plugins:
+            shipped(item)
+
+
 def seat_policies(
     wanted: Sequence[str | ApprovalPolicy], given: Sequence[tuple[str, ApprovalPolicy | Exception]]
 ) -> list[Seat]:
     """Everybody at the table: those the run names or hands in, and all that plugins give.
 
     A name is a shipped policy's or an installed plugin's entry point. A plugin cannot become named by calling its policy
-    as a trusted one is called: its own name for it is not looked at, and the shipped names are ours.
+    as a trusted one is called: its own name for it is not looked at, and the shipped names are ours. In the record, too,
+    a plugin's policy stands under its entry point's name.
     """
     names = {item for item in wanted if isinstance(item, str)}
     plugins = dict(given)
     seats = [
-        Seat(Broken(name, policy) if isinstance(policy, Exception) else policy, name in names - SHIPPED.keys())
+        Seat(
+            Broken(name, policy) if isinstance(policy, Exception) else policy,
+            named=name in names - SHIPPED.keys(),
+            name=f"plugin {name}" if name in (*SHIPPED, "rules", "fixed") else name,
+        )
         for name, policy in plugins.items()
     ]
     for item in wanted:
@@ -115,7 +136,7 @@ async def consult(seats: Sequence[Seat], request: ApprovalRequest) -> Verdicts:
 
     def note(seat: int, verdict: str, why: str = "") -> None:
         ms = round((trio.current_time() - started) * 1000, 3)
-        traces[seat] = Trace(seats[seat].policy.name, verdict, why, ms)
+        traces[seat] = Trace(seats[seat].name, verdict, why, ms)
 
     async def ask(seat: int) -> None:
         try:
@@ -123,9 +144,11 @@ async def consult(seats: Sequence[Seat], request: ApprovalRequest) -> Verdicts:
             if not isinstance(verdict, Allow | Deny | Escalate | None):
                 raise TypeError(f"a policy must return Allow, Deny, Escalate or None, not {verdict!r}")
         except Exception as exc:
-            log.warning("policy %s failed: %r", seats[seat].policy.name, exc)
+            log.warning("policy %s failed: %r", seats[seat].name, exc)
             note(seat, "failed", f"{type(exc).__name__}: {exc}")
             return
+        if isinstance(verdict, Allow) and trio.current_time() - started > PATIENCE:
+            return  # it held up everything else meanwhile, the deadline included
         verdicts[seat] = verdict
         why = verdict.reason if isinstance(verdict, Deny | Escalate) else ""
         if isinstance(verdict, Allow) and not seats[seat].named:
@@ -143,14 +166,14 @@ async def consult(seats: Sequence[Seat], request: ApprovalRequest) -> Verdicts:
     trace = tuple(traces[seat] for seat in range(len(seats)))
     deny = next((s for s, v in verdicts.items() if isinstance(v, Deny)), None)
     if deny is not None:
-        return Verdicts(_as_deny(verdicts[deny]), f"policy:{seats[deny].policy.name}", 1, trace)
-    votes = max((v.votes for v in verdicts.values() if isinstance(v, Escalate)), default=0)
-    if votes == 0 and len(verdicts) == len(seats):
+        return Verdicts(_as_deny(verdicts[deny]), f"policy:{seats[deny].name}", 1, deny, trace)
+    escalations = [v.votes for v in verdicts.values() if isinstance(v, Escalate)]
+    if not escalations and len(verdicts) == len(seats):
         for seat in range(len(seats)):
             verdict = verdicts[seat]
             if isinstance(verdict, Allow) and seats[seat].named:
-                return Verdicts(verdict, f"policy:{seats[seat].policy.name}", 1, trace)
-    return Verdicts(None, "", max(votes, 1), trace)
+                return Verdicts(verdict, f"policy:{seats[seat].name}", 1, seat, trace)
+    return Verdicts(None, "", max([1, *escalations]), None, trace)
 
 
 def _as_deny(verdict: Verdict) -> Deny:

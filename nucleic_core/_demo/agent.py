@@ -65,7 +65,8 @@ class Agent:
                 self.tell("complaint", text=f"not JSON: {line.strip()}")
                 continue
             if message.get("type") == "prompt":
-                self.tell("accepted", id=message["id"], state="queued" if self.running else "delivered")
+                if self.running:
+                    self.tell("accepted", id=message["id"], state="queued")
                 self.prompts.put(message)
             else:
                 self.inbox.put(message)
@@ -90,6 +91,8 @@ class Agent:
         started = time.monotonic()
         words = 0
         ending: dict[str, Any] = {"outcome": "completed", "text": None}
+        while not self.inbox.empty():  # a stop, or an answer, that came too late for the last turn is not for this one
+            self.inbox.get_nowait()
         self.tell("turn", input=prompt["id"])
         try:
             lines = prompt["text"].splitlines()

@@ -7,6 +7,7 @@ from pathlib import Path
 from nucleic_core.approvals import Allow, Answers, ApprovalRequest, CancelRun, Decision, Deny, Question, QuestionItem
 from nucleic_core.backend import ApprovalMapper, Ask, Decoder, Driver, Out, Prober, Reply
 from nucleic_core.capabilities import BackendCapabilities, ProbeReport
+from nucleic_core.errors import Unsupported
 from nucleic_core.events import (
     AssistantText,
     FileChange,
@@ -45,8 +46,8 @@ class DemoDecoder(BaseDecoder):
                 out.event(
                     SessionStarted(session, cwd=str(self._cwd), tools=("Bash", "Write"), agent_version=version), kind
                 )
-            case {"type": "accepted", "id": str(input_id), "state": "queued" | "delivered" as state}:
-                out.event(InputAccepted(input_id, state), kind)
+            case {"type": "accepted", "id": str(input_id), "state": "queued"}:
+                out.event(InputAccepted(input_id, "queued"), kind)
             case {"type": "turn", "input": str(input_id)}:
                 out.event(InputAccepted(input_id, "delivered"), kind)
                 out.event(TurnStarted(), kind)
@@ -180,5 +181,7 @@ def nucleic_driver() -> Driver:
 @hookimpl
 def nucleic_spawn(run: RunSpec) -> ProcessSpec:
     """The agent is started by path, isolated: `-m` would import this package and trio first."""
+    if run.settings:
+        raise Unsupported(f"The demo agent has no settings; leave out {', '.join(run.settings)}.")
     resumed = (run.native_resume,) if run.native_resume is not None and not run.fork else ()
     return ProcessSpec((sys.executable, "-I", "-S", str(AGENT), *resumed))

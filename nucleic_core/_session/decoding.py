@@ -93,11 +93,11 @@ class Decoding:
         self._guarded(out, message, partial(self._decoder.sent, message, out, channel))
         return list(self._admitted(out))
 
-    def ended(self, returncode: int | None, description: str) -> list[Found]:
-        """What the end of the process means; `description` says it to a person."""
+    def ended(self, returncode: int | None, description: str, *, failed: bool = False) -> list[Found]:
+        """What the end of the process means; `description` says it to a person, `failed` that it was our own failure."""
         out = Collected()
         self._guarded(out, None, partial(self._decoder.ended, returncode, out))
-        return [*self._admitted(out), *self.ledger.end(returncode, description)]
+        return [*self._admitted(out), *self.ledger.end(returncode, description, failed=failed)]
 
     def _guarded(self, out: Collected, message: JSON, decode: Callable[[], None]) -> None:
         before = len(out.found)

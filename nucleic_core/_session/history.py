@@ -36,6 +36,7 @@ class History:
     title: str = ""
     grants: list[tuple[AllowAlways, ApprovalRequest]] = attrs.field(factory=list)
     finished: bool = True
+    last_seq: int = 0
     _asks: dict[str, EventData] = attrs.field(factory=dict)
     _calls: dict[str, str | None] = attrs.field(factory=dict)
 
@@ -89,4 +90,5 @@ def read_history(home: Path, session: str) -> History:
     history = History(header)
     for event in events:
         history.feed(event.data, event.parent)
+        history.last_seq = event.seq
     return history

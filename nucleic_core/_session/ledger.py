@@ -5,6 +5,7 @@ The ledger is pure: events go in, events come out, and it knows what is open. It
 `nucleic decode` alike.
 """
 
+import signal
 from collections.abc import Iterator
 
 import attrs
@@ -29,6 +30,9 @@ from nucleic_core.events import (
 
 Item = tuple[EventData, str | None, str | None]
 """(payload, native name, parent): an event that has no `seq` yet."""
+
+_INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
+"""How a process exits that took our interrupt for its end."""
 
 _SUMMED = (
     "input_tokens",
@@ -62,8 +66,10 @@ class _Call:
 class Ledger:
     """The state of one process's stream.
 
-    `stopping` says that we asked for the end: a turn that the process takes with it then counts as interrupted.
-    `cancelled` says that a CancelRun was decided in this turn.
+    `stopping` says that we asked for the end, `interrupted` that we stopped the turn: one that fails or that the process
+    takes with it then counts as interrupted. `cancelled` says that a CancelRun was decided in this turn.
+
+    Turns of a sub-agent (those with a parent) close their own calls and move nothing else: the run goes on.
     """
 
     def __init__(self) -> None:
@@ -71,12 +77,17 @@ class Ledger:
         self.turn_running = False
         self.turns = 0
         self.more_follows = False
-        self.pending_inputs: set[str] = set()
+        self.pending_inputs: dict[str, int] = {}  # by id: how many turns had begun when it was sent
         self.last_turn: TurnCompleted | None = None
         self.finished = False
         self.stopping = False
+        self.interrupted = False
         self.cancelled = False
         self._started = False
+        self._asked = False  # an input was ever sent
+        self._turns_begun = 0
+        self._turn_due = False  # an input was delivered, and its turn has yet to begin
+        self._last_word: dict[str, str] = {}
         self._calls: dict[str, _Call] = {}
         self._total = Usage(scope="run")
         self._turn = Usage(scope="run")
@@ -86,8 +97,23 @@ class Ledger:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs, nothing is queued and nothing more will come by itself."""
-        return self.turns > 0 and not (self.turn_running or self.more_follows or self.pending_inputs)
+        """What was asked is done: nothing runs, nothing is queued and nothing more will come by itself."""
+        return (self.turns > 0 or self._asked) and not self.busy
+
+    @property
+    def busy(self) -> bool:
+        """A turn runs, or is still to come."""
+        return self.turn_running or self.more_follows or self.input_waits
+
+    @property
+    def input_waits(self) -> bool:
+        """An input was sent whose turn has not begun."""
+        return bool(self.pending_inputs) or self._turn_due
+
+    @property
+    def untouched(self) -> bool:
+        """Nothing was ever asked of this process, and it did nothing by itself."""
+        return self.turns == 0 and not (self._asked or self.busy)
 
     @property
     def usage(self) -> Usage:
@@ -109,16 +135,21 @@ class Ledger:
         data, native, parent = item
         match data:
             case SessionStarted():
-                if self._started and data.native_id == self.native_id:
+                if self._started and data.native_id in (None, self.native_id):
                     return
                 self._started, self.native_id = True, data.native_id or self.native_id
             case UserMessage():
-                self.pending_inputs.add(data.input)
+                self.pending_inputs[data.input] = self._turns_begun
+                self._asked = True
             case InputAccepted():
-                if data.state != "queued":
-                    self.pending_inputs.discard(data.input)
-            case TurnStarted():
-                self.turn_running, self.more_follows, self.cancelled = True, False, False
+                if self._last_word.get(data.input) == data.state:
+                    return
+                self._last_word[data.input] = data.state
+                self._accept(data)
+            case TurnStarted() if parent is None:
+                self._turns_begun += 1
+                self.turn_running, self.more_follows, self._turn_due = True, False, False
+                self.interrupted = self.cancelled = False
             case ToolCallStarted():
                 if data.tool_call in self._calls:
                     return
@@ -141,6 +172,9 @@ class Ledger:
                 self.cancelled = True
             case TurnCompleted():
                 yield from self._close_calls(parent, all_of_them=False)
+                if parent is not None:
+                    yield data, native, parent
+                    return
                 data = self._end_turn(data)
                 if data.usage is not None and not self._turn_counted:
                     self._count(data.usage)
@@ -154,21 +188,32 @@ class Ledger:
                 data = self._end_run(data)
         yield data, native, parent
 
-    def end(self, returncode: int | None, description: str) -> Iterator[Item]:
-        """What is missing when the process is gone: a turn it took with it, and the end of the run."""
+    def end(self, returncode: int | None, description: str, *, failed: bool = False) -> Iterator[Item]:
+        """What is missing when the process is gone: a turn it took with it, and the end of the run.
+
+        `failed`: something of ours ended it, as `description` says.
+        """
         if self.finished:
             return
-        crashed = bool(returncode) and not self.stopping
-        if self.turn_running or self.pending_inputs:
-            outcome: Outcome = "interrupted" if self.stopping else "errored"
-            error = None if self.stopping else f"the agent ended in the middle of its turn ({description})"
-            yield from self.admit((TurnCompleted(outcome, error=error), None, None))
-        elif crashed:
-            self.last_turn = None
-        last: Outcome = self.last_turn.outcome if self.last_turn else "errored" if crashed else "interrupted"
-        yield from self.admit(
-            (RunFinished(last, error=description if crashed else None, returncode=returncode), None, None)
-        )
+        in_turn = self.turn_running or self.input_waits
+        wanted = self.stopping or (self.interrupted and (in_turn or returncode in _INTERRUPTED))
+        crashed = not wanted and (failed or bool(returncode))
+        if in_turn:
+            error = None if wanted else f"the agent ended in the middle of its turn ({description})"
+            yield from self.admit((TurnCompleted("interrupted" if wanted else "errored", error=error), None, None))
+        elif crashed and self.last_turn is not None and self.last_turn.outcome != "errored":
+            self.last_turn = None  # it did not fail in that turn, but it failed
+        last = self.last_turn
+        outcome: Outcome = last.outcome if last is not None else "interrupted" if wanted else "errored"
+        told = description if crashed or (last is None and not wanted) else None
+        yield from self.admit((RunFinished(outcome, error=told, returncode=returncode), None, None))
+
+    def _accept(self, data: InputAccepted) -> None:
+        if data.state == "queued":
+            return
+        begun_before = self.pending_inputs.pop(data.input, None)
+        if data.state == "delivered" and not self.turn_running and begun_before == self._turns_begun:
+            self._turn_due = True
 
     def _count(self, usage: Usage) -> None:
         match usage.scope:
@@ -181,17 +226,29 @@ class Ledger:
 
     def _end_turn(self, data: TurnCompleted) -> TurnCompleted:
         outcome = data.outcome
-        if outcome in ("errored", "interrupted", "denied") and (self.cancelled or self.stopping):
+        if outcome in ("errored", "interrupted", "denied") and (self.cancelled or self.stopping or self.interrupted):
             outcome = "cancelled" if self.cancelled else "interrupted"
-        self.turn_running, self.more_follows = False, data.more_follows
+        if not self.turn_running:
+            self._turns_begun += 1  # a backend that does not tell of their beginning
+        self.turn_running, self.more_follows, self._turn_due = False, data.more_follows, False
         self.turns += 1
         self._duration += data.duration_ms or 0
+        usage = data.usage or (self._turn if self._turn_counted else self._usage_of_messages())
         self._messages.clear()
-        usage = data.usage if data.usage is not None or not self._turn_counted else self._turn
         return data.but(outcome=outcome, usage=usage)
+
+    def _usage_of_messages(self) -> Usage | None:
+        """The turn's figures where the wire has them only for each model call."""
+        if not self._messages:
+            return None
+        total = Usage("run")
+        for message in self._messages.values():
+            total = add(total, message)
+        return total.but(scope="turn")
 
     def _end_run(self, data: RunFinished) -> RunFinished:
         self.finished = True
+        self.turn_running = self.more_follows = self._turn_due = False
         self.pending_inputs.clear()
         last = self.last_turn
         return data.but(

@@ -47,7 +47,8 @@ class ProcessLink:
     def write(self, message: JSON) -> None:
         """See `Link.write`."""
         line = encode(message)
-        self._pipeline.sent(message, "stdin", self._answer)
+        if self._pipeline.failure is None:  # else only denials and farewells go out, which need no record
+            self._pipeline.sent(message, "stdin", self._answer)
         self._child.write(line)
 
     def sent(self, message: JSON, channel: str) -> None:
@@ -68,8 +69,7 @@ class ProcessLink:
 
     def notice(self, topic: str, text: str) -> None:
         """See `Link.notice`."""
-        if self._pipeline.failure is None:
-            self._pipeline.record([(Notice(topic, text), None, None)])
+        self._pipeline.mention(Notice(topic, text))
 
     def prove(self, capabilities: BackendCapabilities) -> None:
         """See `Link.prove`."""

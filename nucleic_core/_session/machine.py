@@ -16,7 +16,6 @@ import trio
 
 from nucleic_core._approvals.coordinator import Coordinator
 from nucleic_core._plugins import Hooks
-from nucleic_core._session.ledger import Item
 from nucleic_core._session.link import ProcessLink
 from nucleic_core._session.pipeline import Pipeline
 from nucleic_core._wire.guard import Guard
@@ -24,7 +23,7 @@ from nucleic_core._wire.process import ChildProcess, child_environment
 from nucleic_core.approvals import CancelRun
 from nucleic_core.backend import Decoder, Driver
 from nucleic_core.capabilities import BackendCapabilities
-from nucleic_core.errors import AgentGone, HandshakeTimeout, NucleicError, StartFailed
+from nucleic_core.errors import AgentGone, BackendBroken, HandshakeTimeout, NucleicError, StartFailed
 from nucleic_core.events import Error, RunFinished
 from nucleic_core.specs import ProcessSpec, RunSpec
 
@@ -35,6 +34,12 @@ Ending: TypeAlias = Literal["idle", "left", "gone", "failed"]
 
 INTERRUPT_GRACE = 3.0
 """Seconds that a running turn has to end in band when the caller leaves, before stdin is closed and signals follow."""
+
+LAST_READ = 10.0
+"""Seconds that a driver has to read to the end once the process is gone."""
+
+FAREWELL = 10.0
+"""Seconds that a driver has to put its things away."""
 
 
 class Machine:
@@ -64,6 +69,7 @@ class Machine:
         self._ending = trio.Event()
         self._why: Ending = "failed"
         self._turn_ended = trio.Event()
+        self._interrupt_wanted = False
         self._start_step: trio.CancelScope | None = None
         self._nursery: trio.Nursery | None = None
 
@@ -82,6 +88,27 @@ class Machine:
         """Raise what kept the agent from starting."""
         if not self._started and self.failure is not None:
             raise self.failure
+
+    @property
+    def ending(self) -> bool:
+        """Whether the wind-down has begun: nothing new is taken up."""
+        return self._ending.is_set()
+
+    async def interrupt(self) -> None:
+        """Stop the running turn, or the one that is about to begin, as soon as it has."""
+        ledger = self._pipeline.ledger
+        if ledger.turn_running and self.driver is not None:
+            ledger.interrupted = True
+            await self.driver.interrupt()
+        else:
+            self._interrupt_wanted = ledger.input_waits
+            await trio.lowlevel.checkpoint()
+
+    def turn_started(self) -> None:
+        """A turn began; an interrupt that waited for it goes out."""
+        if self._interrupt_wanted:
+            self._interrupt_wanted = False
+            self.start_soon(self.interrupt)
 
     def turn_ended(self) -> None:
         """A turn was completed; a wind-down that waits for it goes on."""
@@ -107,10 +134,19 @@ class Machine:
     async def _whole_life(self) -> None:
         driver = self._hooks.driver(self._run, self._decoder)
         # The driver's entry may be given up; once it is through, its tasks live in this scope and it is cancelled no more.
-        with trio.CancelScope() as self._start_step:
+        with trio.CancelScope() as step:
+            self._start_step = step
+            if self._ending.is_set():
+                step.cancel()
             async with driver:
                 self._start_step = None
-                await self._with_process(driver)
+                try:
+                    if not self._ending.is_set():
+                        await self._with_process(driver)
+                except Exception as exc:
+                    self.failure = _plain(exc)  # now: a driver that hangs in its exit must not hide it
+                finally:
+                    step.deadline = trio.current_time() + FAREWELL
 
     async def _with_process(self, driver: Driver) -> None:
         spec = self._hooks.spawn(self._run, driver)
@@ -133,10 +169,11 @@ class Machine:
             self._nursery = None
             guard.forget(cookie)
         if self._pipeline.failure is None and self._started:
-            self._coordinator.close_all("agent_gone", "the agent's process is gone")
+            self._coordinator.close_all("agent_gone", "the agent's process is gone", for_good=True)
             if self.failure is not None:
-                self._pipeline.record([_fatal(self.failure)])
-            self._pipeline.ended(child.returncode, last_words(child))
+                self._pipeline.mention(_fatal(self.failure))
+            description = last_words(child) if self.failure is None else str(self.failure)
+            self._pipeline.ended(child.returncode, description, failed=self.failure is not None)
 
     async def _serve(self, nursery: trio.Nursery, driver: Driver, child: ChildProcess, spec: ProcessSpec) -> None:
         link = ProcessLink(self._run, child, self._pipeline, driver.answer, self._prove)
@@ -151,16 +188,28 @@ class Machine:
             except Exception as exc:
                 if not self._started:
                     raise
-                log.exception("the driver failed")
-                self.failure = _plain(exc)
-                self.end("failed")
+                failure = self._driver_failure(exc)
+                if isinstance(failure, AgentGone):
+                    self.end("gone")
+                else:
+                    log.exception("the driver failed")
+                    self.failure = failure
+                    self.end("failed")
             finally:
                 carried.set()
+
+        async def notice_the_end() -> None:
+            await child.wait()
+            self._turn_ended.set()
+            with trio.move_on_after(LAST_READ):
+                await carried.wait()
+            self.end("gone")
 
         try:
             await self._shake_hands(nursery, carry, child, spec)
             if self._started:
                 self.ready.set()
+                nursery.start_soon(notice_the_end)
                 await self._ending.wait()
         finally:
             with trio.CancelScope(shield=True):
@@ -192,7 +241,7 @@ class Machine:
                     with trio.move_on_after(1.0):  # a driver often fails because the process just has: that tells more
                         await child.wait()
                     if child.returncode is None:
-                        raise StartFailed(f"The driver of {self._run.backend} failed: {exc!r}.") from exc
+                        raise self._driver_failure(exc) from exc
                 watcher.cancel_scope.cancel()
         self._start_step = None
         if self._started or (self._ending.is_set() and self._why == "left"):
@@ -205,42 +254,64 @@ class Machine:
 
     async def _wind_down(self, driver: Driver, child: ChildProcess, spec: ProcessSpec) -> None:
         """Interrupt in band, close stdin, then the process's own grace, signals and the last descendant."""
-        ledger = self._pipeline.ledger
         if self._why in ("left", "failed"):
-            ledger.stopping = self._why == "left"
-            self._coordinator.close_all("session_ended", "the session ended", reply=CancelRun("the session ended"))
-            if self._started and ledger.turn_running and child.returncode is None and self.failure is None:
-                self._turn_ended = trio.Event()
-                with trio.move_on_after(INTERRUPT_GRACE):
-                    await self._quietly(driver.interrupt())
-                    await self._turn_ended.wait()
+            self._pipeline.ledger.stopping = self._why == "left"
+            self._coordinator.close_all(
+                "session_ended", "the session ended", reply=CancelRun("the session ended"), for_good=True
+            )
+            if self._started and self.failure is None:
+                await self._end_turns(child)
         elif self._why == "idle":
-            self._coordinator.close_all("session_ended", "the session ended")
+            self._coordinator.close_all("session_ended", "the session ended", for_good=True)
             self._finish_run()
         with trio.move_on_after(spec.grace[0]):
             await self._quietly(driver.finish())
         child.close_stdin()
         await child.end(spec.grace)
 
+    async def _end_turns(self, child: ChildProcess) -> None:
+        """Stop the turn in band, and those that queued inputs are about to begin, and wait a moment for their end."""
+        ledger = self._pipeline.ledger
+        with trio.move_on_after(INTERRUPT_GRACE):
+            while child.returncode is None and (ledger.turn_running or ledger.input_waits):
+                self._turn_ended = trio.Event()
+                await self._quietly(self.interrupt())
+                if self._pipeline.failure is not None:
+                    return  # nobody would hear of its end
+                await self._turn_ended.wait()
+
     def _finish_run(self) -> None:
-        """The run is over when the backend is idle for good; how long its process lingers is another matter."""
-        last = self._pipeline.ledger.last_turn
-        if last is not None and self._pipeline.failure is None:
-            self._pipeline.record([(RunFinished(last.outcome), None, None)])
+        """The run is over when the backend is idle for good; how long its process lingers is another matter.
+
+        Where an input never became a turn, the process's end will say more than we know now.
+        """
+        ledger = self._pipeline.ledger
+        outcome = "completed" if ledger.untouched else ledger.last_turn.outcome if ledger.last_turn else None
+        if outcome is not None:
+            self._pipeline.mention(RunFinished(outcome))
 
     def _report_failure(self) -> None:
         """A start that failed, or was given up, stands in the transcript too."""
         if self._pipeline.failure is not None:
             self.failure = self.failure or self._pipeline.failure
         elif not self._pipeline.ledger.finished:
-            self._coordinator.close_all("agent_gone", "the agent's process is gone")
             if self.failure is None:
                 text = "The run was given up before the agent was ready."
-                self._pipeline.record([(RunFinished("interrupted", error=text), None, None)])
+                self._pipeline.mention(RunFinished("interrupted", error=text))
             else:
-                self._pipeline.record(
-                    [_fatal(self.failure), (RunFinished("errored", error=str(self.failure)), None, None)]
-                )
+                self._pipeline.mention(_fatal(self.failure))
+                self._pipeline.mention(RunFinished("errored", error=str(self.failure)))
+            self.failure = self.failure or self._pipeline.failure
+
+    def _driver_failure(self, failure: Exception) -> Exception:
+        """What a driver raised, as an error of ours."""
+        failure = _plain(failure)
+        if isinstance(failure, NucleicError):
+            return failure
+        text = f"The driver of {self._run.backend} failed: {failure!r}."
+        wrapped = BackendBroken(text) if self._started else StartFailed(text)
+        wrapped.__cause__ = failure
+        return wrapped
 
     async def _quietly(self, step: Awaitable[None]) -> None:
         """A step of the wind-down that may fail without stopping it."""
@@ -274,8 +345,8 @@ def describe_exit(returncode: int | None) -> str:
         return f"killed by signal {-returncode}"
 
 
-def _fatal(failure: Exception) -> Item:
-    return Error(str(failure), recoverable=False, code=type(failure).__name__), None, None
+def _fatal(failure: Exception) -> Error:
+    return Error(str(failure), recoverable=False, code=type(failure).__name__)
 
 
 def _plain(failure: Exception) -> Exception:

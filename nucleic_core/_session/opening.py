@@ -12,7 +12,7 @@ import attrs
 import trio
 
 from nucleic_core._approvals.coordinator import Coordinator, Responder
-from nucleic_core._approvals.policies import Seat, seat_policies
+from nucleic_core._approvals.policies import Seat, check_names, seat_policies
 from nucleic_core._approvals.rules import FixedRules
 from nucleic_core._background import background
 from nucleic_core._host import Host, open_host
@@ -32,7 +32,7 @@ from nucleic_core._store.transcript import Transcript, now
 from nucleic_core._values import JSON
 from nucleic_core.approvals import ApprovalPolicy, Rule
 from nucleic_core.capabilities import BackendCapabilities
-from nucleic_core.errors import AgentGone, BadDirectory, Unsupported
+from nucleic_core.errors import AgentGone, BadDirectory, SessionBusy, Unsupported
 from nucleic_core.events import Notice
 from nucleic_core.specs import AgentInput, Image, RunSpec, plain_text
 
@@ -88,12 +88,12 @@ async def open_session(
     async with AsyncExitStack() as stack:
         if host is None:
             host = await stack.enter_async_context(open_host())
-        past = read_history(host.home, resume) if resume is not None else None
+        past = await _look_back(host.home, resume) if resume is not None else None
         run = _plan(backend, prompt, cwd, past, fork, options)
         hooks = host.plugins.backend(run.backend)
-        prober = hooks.prober()
-        capabilities = BackendCapabilities() if prober is None else prober.declared(None, run)
+        capabilities = hooks.capabilities(run)
         _check(run, capabilities)
+        check_names(policies, host.plugins.extensions)
         transcript = await _open_transcript(host, run, past)
         host.syncer.add(transcript)
         try:
@@ -138,6 +138,10 @@ async def run(
         return await session.result()
 
 
+async def _look_back(home: Path, session: str) -> History:
+    return await trio.to_thread.run_sync(read_history, home, session, limiter=trio.CapacityLimiter(1))
+
+
 def _plan(
     backend: str | None,
     prompt: str | AgentInput | None,
@@ -147,6 +151,9 @@ def _plan(
     options: RunOptions,
 ) -> RunSpec:
     """The run, with every path absolute. What a resumed session is bound to cannot be changed."""
+    unknown = options.keys() - RunOptions.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"no option is called {', '.join(sorted(unknown))}")
     where = Path(cwd if cwd is not None else past.header.cwd if past is not None else ".").absolute()
     if not where.is_dir():
         raise BadDirectory(f"{where} is no directory; give the run one that exists (--cwd).")
@@ -206,7 +213,13 @@ def _check(run: RunSpec, capabilities: BackendCapabilities) -> None:
 async def _open_transcript(host: Host, run: RunSpec, past: History | None) -> Transcript:
     secrets = secrets_of({**os.environ, **run.env})
     if past is not None and not run.fork:
-        return Transcript.reopen(host.home, run.session, secrets=secrets)
+        transcript = Transcript.reopen(host.home, run.session, secrets=secrets)
+        try:
+            _take_up(transcript, past)
+        except BaseException:
+            transcript.close()
+            raise
+        return transcript
     position = await git_position(run.cwd)
     header = Header(
         nucleic_version=version("nucleic-core"),
@@ -219,6 +232,18 @@ async def _open_transcript(host: Host, run: RunSpec, past: History | None) -> Tr
         forked_from=past.header.session if past is not None else None,
     )
     return Transcript.create(host.home, header, secrets=secrets)
+
+
+def _take_up(transcript: Transcript, past: History) -> None:
+    """Put an end to what a host that was killed left open; then the new run begins."""
+    if transcript.next_seq - 1 != past.last_seq:
+        raise SessionBusy(f"session {past.header.session} was written to by another process just now; try again.")
+    repairs: list[Item] = []
+    if transcript.torn is not None:
+        text = f"The last {transcript.torn.size} bytes were half a line; they are kept in {transcript.torn.copy.name}."
+        repairs.append((Notice("torn_line", text), None, None))
+    transcript.append([*repairs, *past.repairs()])
+    transcript.begin_run()
 
 
 def _assemble(
@@ -256,13 +281,6 @@ def _assemble(
     if past is not None and not run.fork:
         for grant, request in past.grants:
             session.coordinator.rules.grant(grant, request)
-        torn: list[Item] = []
-        if transcript.torn is not None:
-            text = (
-                f"The last {transcript.torn.size} bytes were half a line; they are kept in {transcript.torn.copy.name}."
-            )
-            torn.append((Notice("torn_line", text), None, None))
-        transcript.append([*torn, *past.repairs()])
 
 
 @asynccontextmanager
@@ -285,6 +303,8 @@ async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host, title
         try:
             await session.machine.ready.wait()
             session.machine.check_started()
+            for name, why in host.plugins.broken_extensions().items():
+                session.pipeline.mention(Notice("plugin", f"The plugin {name} is not loaded: {why}"))
             tasks.start_soon(keeper.run)
             observers.start(tasks)
             if run.prompt is not None:

@@ -5,7 +5,8 @@ decisions start and refusals are written, and what those cause comes after the b
 the order of the wire, and nothing is answered that is not recorded.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nucleic_core._approvals.coordinator import Coordinator, OpenAsk
 from nucleic_core._session.decoding import Decoding, Found, FoundAsk, Withdrawn
@@ -16,7 +17,7 @@ from nucleic_core._values import JSON
 from nucleic_core.approvals import ApprovalRequest
 from nucleic_core.backend import Answer, Ask
 from nucleic_core.errors import TranscriptFailed
-from nucleic_core.events import AgentEvent, Error
+from nucleic_core.events import AgentEvent, Error, EventData, Notice, Raw, RunFinished, TurnCompleted
 
 
 class Pipeline:
@@ -58,9 +59,9 @@ class Pipeline:
         """Commit a message to the agent."""
         self._commit(self._decoding.sent(message, channel), answer)
 
-    def ended(self, returncode: int | None, description: str) -> None:
+    def ended(self, returncode: int | None, description: str, *, failed: bool) -> None:
         """Commit what the end of the process means."""
-        self._commit(self._decoding.ended(returncode, description), _nobody)
+        self._commit(self._decoding.ended(returncode, description, failed=failed), _nobody)
 
     def record(self, items: Iterable[Item]) -> None:
         """Commit events of the core's own. Raises TranscriptFailed."""
@@ -68,15 +69,27 @@ class Pipeline:
 
     def report(self, text: str) -> None:
         """Commit a recoverable error; does nothing when the transcript has failed."""
+        self.mention(Error(text))
+
+    def mention(self, data: EventData) -> None:
+        """Commit an event that is worth a try and no more: never raises."""
         if self.failure is None:
-            self.record([(Error(text), None, None)])
+            with contextlib.suppress(TranscriptFailed):
+                self.record([(data, None, None)])
 
     def _commit(self, found: Sequence[Found], answer: Answer) -> None:
         items: list[Item] = []
         begun: list[OpenAsk] = []
         refused: list[Ask] = []
+        expired: list[tuple[OpenAsk, str]] = []
         for entry in found:
             match entry:
+                case FoundAsk() if (same := self.coordinator.repeats(entry.ask, answer)) is not None:
+                    text = "The agent asked again under the name of an open ask; one answer is all that the wire takes."
+                    items.append((Raw(entry.ask.native), entry.native, entry.parent))
+                    items.append((Notice("repeated_ask", text), entry.native, entry.parent))
+                    if same.ask.native != entry.ask.native:  # nobody can know which of the two an allow would start
+                        expired.extend(self._expire("the agent asked something else under the same name", items, same))
                 case FoundAsk():
                     opened = self._place(entry, answer, items)
                     if opened is None:
@@ -85,13 +98,24 @@ class Pipeline:
                         begun.append(opened)
                 case Withdrawn():
                     items.extend(self.coordinator.withdrawn(entry.key, entry.reason))
+                case (TurnCompleted(more_follows=False) | RunFinished(), _, None):
+                    # Here and not once it is committed: an ask of the next turn may stand in this very batch.
+                    items.append(entry)
+                    expired.extend(self._expire("the turn that asked is over", items))
                 case _:
                     items.append(entry)
         self._append(items)
+        for gone, reason in expired:
+            self.coordinator.tell_denied(gone, reason)
         for ask in refused:
             self.coordinator.refuse(ask, answer)
         for opened in begun:
             self.coordinator.begin(opened)
+
+    def _expire(self, reason: str, items: list[Item], only: OpenAsk | None = None) -> Iterator[tuple[OpenAsk, str]]:
+        for gone, resolution in self.coordinator.expire(reason, only):
+            items.append(resolution)
+            yield gone, reason
 
     def _place(self, found: FoundAsk, answer: Answer, items: list[Item]) -> OpenAsk | None:
         event, opened = self.coordinator.place(found.ask, found.native, found.parent, answer)
@@ -118,7 +142,7 @@ class Pipeline:
             self.coordinator.deny_unrecorded("the transcript cannot be written")
             raise self.failure
         for event in events:
-            self._status.feed(event.data)
+            self._status.feed(event.data, event.parent)
         self._committed(events)
 
 

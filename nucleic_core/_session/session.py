@@ -66,7 +66,6 @@ class Session:
         self._capabilities = capabilities
         self._keep_open = keep_open
         self._after = transcript.next_seq - 1
-        self._interrupt_wanted = False
         self._finished = trio.Event()
         self._result: RunResult | None = None
         self._changed: Callable[[], None] = lambda: None
@@ -152,10 +151,13 @@ class Session:
     async def respond(self, ask_id: str, decision: Decision | Answers, *, by: str = "api") -> None:
         """Answer an ask, exactly once; cancelled, it either has answered or has not.
 
+        An allow waits until the policies have spoken, for two seconds at most.
+
         Raises ApprovalClosed (with `by`) when somebody was faster or the ask has gone, Unsupported for an edited input
         that the backend cannot take.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
+        await self.coordinator.judged(ask_id, decision)
         self.coordinator.respond(ask_id, decision, by)
         await trio.lowlevel.cancel_shielded_checkpoint()
 
@@ -167,10 +169,10 @@ class Session:
         """
         message = attrs.evolve(AgentInput.of(message), id=str(uuid.uuid4()))
         ledger = self.pipeline.ledger
-        if ledger.finished or self.machine.driver is None:
+        if ledger.finished or self.machine.ending or self.machine.driver is None:
             raise AgentGone(f"The run of session {self.id} is over; resume it to go on.")
         self.check_input(message)
-        if ledger.turn_running and not self._capabilities.follow_up:
+        if ledger.busy and not self._capabilities.follow_up:
             raise Unsupported(f"{self._run.backend} takes no message while a turn runs; wait for the turn's end.")
         if steer and "steer" not in self._capabilities.follow_up:
             raise Unsupported(f"{self._run.backend} cannot steer a running turn; send without steer to queue it.")
@@ -194,18 +196,13 @@ class Session:
 
     async def interrupt(self) -> None:
         """Stop the running turn; the session goes on. Before the turn has begun, it is stopped as soon as it does."""
-        ledger = self.pipeline.ledger
         self.coordinator.close_all("interrupted", "the turn was interrupted", reply=CancelRun("interrupted"))
-        if ledger.turn_running and self.machine.driver is not None:
-            await self.machine.driver.interrupt()
-        else:
-            self._interrupt_wanted = bool(ledger.pending_inputs)
-            await trio.lowlevel.checkpoint()
+        await self.machine.interrupt()
 
     async def finish(self) -> None:
         """No more input: the run ends at the next idle, or now when it is idle."""
         self._keep_open = False
-        if self.pipeline.ledger.idle or not (self.pipeline.ledger.turn_running or self.pipeline.ledger.pending_inputs):
+        if not self.pipeline.ledger.busy:
             self.machine.end("idle")
         await trio.lowlevel.checkpoint()
 
@@ -240,13 +237,9 @@ class Session:
         """What the session does about events, once they stand in the transcript."""
         for event in events:
             match event.data:
-                case TurnStarted() if self._interrupt_wanted:
-                    self._interrupt_wanted = False
-                    self.stop_turn()
-                case TurnCompleted(more_follows=more):
-                    self._interrupt_wanted = False
-                    if not more:
-                        self.coordinator.close_all("withdrawn", "the turn that asked is over")
+                case TurnStarted() if event.parent is None:
+                    self.machine.turn_started()
+                case TurnCompleted() if event.parent is None:
                     self.machine.turn_ended()
                 case RunFinished() as finished:
                     self._finish(finished)
@@ -259,8 +252,9 @@ class Session:
         self.machine.end("failed")
 
     def over(self) -> None:
-        """The machine has stopped; whoever waits for a result gets one or the failure."""
+        """The machine has stopped; whoever waits for a result gets one or the failure, and the streams end."""
         self._finished.set()
+        self._transcript.end_streams()
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call this after every commit."""

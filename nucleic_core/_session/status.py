@@ -15,6 +15,7 @@ from nucleic_core.events import (
     QuestionAsked,
     RunFinished,
     TurnCompleted,
+    TurnStarted,
 )
 
 Status: TypeAlias = Literal["idle", "running", "awaiting_approval", "awaiting_input", "finished", "error"]
@@ -62,9 +63,11 @@ class StatusMachine:
             return "awaiting_approval"
         return "awaiting_input" if self._questions else self.phase
 
-    def feed(self, data: EventData) -> None:
-        """Take one event into account."""
+    def feed(self, data: EventData, parent: str | None = None) -> None:
+        """Take one event into account; the turns of a sub-agent (`parent`) are not the session's."""
         match data:
+            case TurnStarted() | TurnCompleted() if parent is not None:
+                return
             case ApprovalRequested(request=request):
                 self._approvals.add(request.id)
             case ApprovalResolved(id=ask):

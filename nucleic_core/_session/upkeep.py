@@ -74,13 +74,14 @@ class Observers:
     def __init__(self, session: Session, given: "list[tuple[str, Observer | Exception]]") -> None:
         self._session = session
         self._given = given
-        self._running = len(given)
+        self._running = 0
         self._done = trio.Event()
-        if not given:
-            self._done.set()
+        self._done.set()
 
     def start(self, tasks: Background) -> None:
         """Start each in a task of its own."""
+        if self._given:
+            self._running, self._done = len(self._given), trio.Event()
         for name, observer in self._given:
             tasks.start_soon(self._observe, name, observer)
 
@@ -96,8 +97,7 @@ class Observers:
             await observer.observe(self._session.events())
         except Exception as exc:
             log.warning("the observer %s failed: %r", name, exc)
-            if self._session.pipeline.failure is None:
-                self._session.record([(Notice("observer", f"The observer {name} failed: {exc!r}"), None, None)])
+            self._session.pipeline.mention(Notice("observer", f"The observer {name} failed: {exc!r}"))
         finally:
             self._running -= 1
             if self._running == 0:

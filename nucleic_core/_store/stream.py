@@ -34,6 +34,7 @@ class Feed:
         self.next_seq = next_seq
         self.end = end
         self.closed = False
+        self.over = False
         self.ring: deque[AgentEvent] = deque()
         self.waiting = trio.lowlevel.ParkingLot()
         self._sizes: deque[int] = deque()
@@ -59,6 +60,11 @@ class Feed:
     def close(self) -> None:
         """No more events: subscribers end when they have read what is there."""
         self.closed = True
+        self.end_streams()
+
+    def end_streams(self) -> None:
+        """The same for the subscribers, while the writer stays."""
+        self.over = True
         self.waiting.unpark_all()
 
     def cursor(self, after: int) -> Cursor:
@@ -110,7 +116,7 @@ class EventStream:
             elif in_ring < len(feed.ring):
                 self._cursor = None
                 event = feed.ring[in_ring]
-            elif feed.closed:
+            elif feed.over:
                 return None
             else:
                 await feed.waiting.park()

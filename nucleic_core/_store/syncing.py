@@ -45,7 +45,12 @@ class Syncer:
                     await self._sync(transcript)
 
     async def _sync(self, transcript: Transcript) -> None:
-        fd = transcript.sync_fd()
+        try:
+            fd = transcript.sync_fd()
+        except OSError:  # out of descriptors: a little later there may be one
+            transcript.dirty = True
+            self._touched(transcript)
+            return
         done = False
         try:
             await trio.to_thread.run_sync(os.fsync, fd, limiter=self._limiter)

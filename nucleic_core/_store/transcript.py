@@ -23,7 +23,7 @@ from nucleic_core._store.reader import read_event, seq_of
 from nucleic_core._store.redaction import Redactor
 from nucleic_core._store.stream import EventStream, Feed
 from nucleic_core.errors import SessionNotFound, TranscriptFailed
-from nucleic_core.events import AgentEvent, EventData, Raw, encode_line
+from nucleic_core.events import AgentEvent, EventData, Raw, encode_line, envelope
 
 __all__ = ["EventStream", "Header", "Item", "TornLine", "Transcript", "now"]
 
@@ -130,14 +130,15 @@ class Transcript:
         if self._failure is not None or self._feed.closed:
             raise TranscriptFailed(self._failure or f"the transcript {self.path} is closed.")
         at, seq, session, backend = now(), self._feed.next_seq, self.header.session, self.header.backend
+        shared = envelope(at, session, backend)
         lines: list[bytes] = []
         events: list[AgentEvent] = []
         for data, native, parent in items:
             try:
-                line = encode_line(seq, at, session, backend, native, parent, data)
+                line = encode_line(seq, shared, native, parent, data)
             except (TypeError, ValueError, RecursionError):
                 data = _as_text(data)
-                line = encode_line(seq, at, session, backend, native, parent, data)
+                line = encode_line(seq, shared, native, parent, data)
             lines.append(line)
             events.append(AgentEvent(seq, at, session, backend, native, parent, data))
             seq += 1
@@ -194,6 +195,14 @@ class Transcript:
         """
         self.dirty = False
         return os.dup(self._fd)
+
+    def begin_run(self) -> None:
+        """What stands in the file by now is history: streams end after a `run_finished` that comes later."""
+        self._feed.history = self._feed.next_seq - 1
+
+    def end_streams(self) -> None:
+        """Nothing more will come: streams end when they have read what is there, `run_finished` or not."""
+        self._feed.end_streams()
 
     def close(self) -> None:
         """Make what is written durable (blocking, unless the sync task has done it), let go, end the streams."""

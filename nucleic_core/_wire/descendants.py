@@ -38,6 +38,11 @@ def carried_cookies(pid: int) -> set[str]:
     return cookies
 
 
+def lives(pid: int) -> bool:
+    """Whether a process is there, and more than a zombie. Without Linux's /proc none is."""
+    return _stat(pid) is not None
+
+
 class Descendants:
     """The processes of some runs, remembered from scan to scan as (process id, start time), which no other ever is."""
 
