@@ -244,7 +244,7 @@ class Machine:
                         raise self._driver_failure(exc) from exc
                 watcher.cancel_scope.cancel()
         self._start_step = None
-        if self._started or self._ending.is_set():
+        if self._started or (self._ending.is_set() and self._why == "left"):
             return
         name = Path(spec.argv[0]).name
         if child.returncode is None:
