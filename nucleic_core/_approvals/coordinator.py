@@ -204,7 +204,7 @@ class Coordinator:
         Only an allow waits. It may find the ask closed, or in need of more votes.
         """
         entry = self._open.get(ask_id)
-        if entry is not None and isinstance(decision, Allow | AllowAlways):
+        if entry is not None and isinstance(entry.what, ApprovalRequest) and isinstance(decision, Allow | AllowAlways):
             await entry.judged.wait()
 
     def respond(self, ask_id: str, decision: Decision | Answers, by: str) -> None:
