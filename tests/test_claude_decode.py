@@ -151,12 +151,16 @@ def test_a_result_of_an_unknown_resume_id_is_a_failed_turn_and_no_session():
     assert (out.of(TurnCompleted)[0].outcome, out.of(TurnCompleted)[0].error) == ("errored", errors[0])
 
 
-def test_the_transcript_path_is_told_only_where_its_rule_is_known():
+def test_the_transcript_path_is_told_where_the_clis_rule_for_its_name_is_known():
     root = Path("/home/dev/.claude/projects")
-    (plain,) = decode(init(), decoder=ClaudeDecoder(transcript_root=root)).of(SessionStarted)
-    (odd,) = decode(init(cwd="/w/ä_b"), decoder=ClaudeDecoder(transcript_root=root)).of(SessionStarted)
-    assert plain.transcript_path == "/home/dev/.claude/projects/-w-app/s-1.jsonl"
-    assert odd.transcript_path is None
+
+    def path(cwd):
+        (started,) = decode(init(cwd=cwd), decoder=ClaudeDecoder(transcript_root=root)).of(SessionStarted)
+        return started.transcript_path
+
+    assert path("/w/app") == "/home/dev/.claude/projects/-w-app/s-1.jsonl"
+    assert path("/w/a.b c_d-ü$x") == "/home/dev/.claude/projects/-w-a-b-c-d---x/s-1.jsonl"
+    assert path("/" + "w" * 200) is None
 
 
 def test_a_mode_that_changes_and_a_server_that_fails_are_notices_once():

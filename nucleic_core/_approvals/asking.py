@@ -5,7 +5,7 @@ from pathlib import Path
 
 import attrs
 
-from nucleic_core._visible import hidden, one_line
+from nucleic_core._visible import deceives, hidden, one_line, visible
 from nucleic_core.approvals import ApprovalRequest, Question, Risk
 
 SHELL_TOOLS = frozenset({"Bash", "BashOutput", "KillShell", "Monitor", "PowerShell"})
@@ -35,16 +35,20 @@ def completed(request: ApprovalRequest, cwd: Path) -> ApprovalRequest:
     """The request as people and policies see it. `input` stays as the agent sent it."""
     risk = request.risk or RISK_BY_TOOL.get(request.tool, "unknown")
     reason = request.reason
-    if hidden(request.command or "") or hidden(request.title):
+    paths = tuple(canonical(path, cwd) for path in request.paths)
+    if deceives(request.command or "") or hidden(request.title) or any(deceives(str(path)) for path in paths):
         # What is shown and what would run differ: nobody can judge it by looking.
-        risk, reason = "unknown", "; ".join(filter(None, (reason, "it holds characters that do not show")))
+        risk, reason = (
+            "unknown",
+            "; ".join(filter(None, (reason, "it holds characters that do not show, or that look like others"))),
+        )
     return attrs.evolve(
         request,
         id=new_id(),
         risk=risk,
         reason=reason,
-        title=one_line(request.title),
-        paths=tuple(canonical(path, cwd) for path in request.paths),
+        title=one_line(visible(request.title)),
+        paths=paths,
     )
 
 

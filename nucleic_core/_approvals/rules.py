@@ -5,15 +5,20 @@ does, a pattern never allows a shell line, and a denying pattern catches every s
 """
 
 import fnmatch
+import os
+import re
 import secrets
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import attrs
 import orjson
 
-from nucleic_core._approvals.asking import SHELL_TOOLS
+from nucleic_core._approvals.asking import SHELL_TOOLS, canonical
 from nucleic_core._values import JSON
 from nucleic_core.approvals import Allow, AllowAlways, ApprovalRequest, Deny, Risk, Rule, Scope, Verdict, within
+
+_TOOL_PATTERN = re.compile(r"(?P<tool>\w[\w.-]*)\((?P<glob>.*)\)", re.DOTALL)
+_WILD = re.compile(r"[*?\[]")
 
 
 @attrs.frozen
@@ -95,24 +100,35 @@ def _rule_matches(rule: Rule, request: ApprovalRequest, cwd: Path) -> bool:
             and (rule.pattern is None or _pattern_allows(rule.pattern, request, cwd))
             and (rule.path is None or _paths_match(rule.path, request, cwd))
         )
-    # A deny that cannot be judged must hold: a shell line is not read yet, and it may write where it says nothing of.
-    if rule.pattern is not None and not (_is_shell(request) or _pattern_allows(rule.pattern, request, cwd)):
+    if rule.pattern is not None and not _pattern_denies(rule.pattern, request, cwd):
         return False
-    if rule.path is None:
-        return True
-    if not request.paths:
-        return request.risk != "read_only"
-    return any(_glob(rule.path, path, cwd) for path in request.paths)
+    return rule.path is None or _path_denies(rule.path, request, cwd)
 
 
 def _pattern_allows(pattern: str, request: ApprovalRequest, cwd: Path) -> bool:
     """`Tool(glob)` or a bare glob over the paths of a request that is no shell line."""
-    tool, bracket, inner = pattern.partition("(")
-    if bracket:
-        if tool != request.tool or not inner.endswith(")"):
-            return False
-        pattern = inner[:-1]
-    return not _is_shell(request) and _paths_match(pattern, request, cwd)
+    glob = _glob_for(pattern, request.tool)
+    return glob is not None and not _is_shell(request) and _paths_match(glob, request, cwd)
+
+
+def _pattern_denies(pattern: str, request: ApprovalRequest, cwd: Path) -> bool:
+    glob = _glob_for(pattern, request.tool)
+    return glob is not None and (_is_shell(request) or _path_denies(glob, request, cwd))
+
+
+def _path_denies(glob: str, request: ApprovalRequest, cwd: Path) -> bool:
+    """One path is enough. A deny that cannot be judged must hold: a shell line may write where it says nothing of."""
+    if not request.paths or _is_shell(request):
+        return request.risk != "read_only"
+    return any(_glob(glob, path, cwd) for path in request.paths)
+
+
+def _glob_for(pattern: str, tool: str) -> str | None:
+    """The glob of a pattern; None when the pattern is for another tool."""
+    named = _TOOL_PATTERN.fullmatch(pattern)
+    if named is None:
+        return pattern
+    return named["glob"] if named["tool"] == tool else None
 
 
 def _paths_match(pattern: str, request: ApprovalRequest, cwd: Path) -> bool:
@@ -120,9 +136,15 @@ def _paths_match(pattern: str, request: ApprovalRequest, cwd: Path) -> bool:
 
 
 def _glob(pattern: str, path: Path, cwd: Path) -> bool:
-    """Whether a glob covers an absolute path: `*` stays within a name, `**` crosses folders; relative means from cwd."""
-    wanted = (Path(cwd) / pattern).parts
-    return _parts_match(wanted, path.parts)
+    """Whether a glob covers an absolute path: `*` stays within a name, `**` crosses folders; relative means from cwd.
+
+    What stands before the first wildcard is a place, resolved as the paths of requests are (`..`, symbolic links).
+    """
+    parts = PurePath(pattern).parts
+    wild = next((i for i, part in enumerate(parts) if _WILD.search(part)), len(parts))
+    place = canonical(Path(*parts[:wild]), cwd).parts
+    rest = PurePath(os.path.normpath(PurePath(*parts[wild:]))).parts if wild < len(parts) else ()
+    return path.parts[: len(place)] == place and _parts_match(rest, path.parts[len(place) :])
 
 
 def _parts_match(wanted: tuple[str, ...], have: tuple[str, ...]) -> bool:

@@ -157,7 +157,7 @@ class Transcript:
                 os.ftruncate(self._fd, self._feed.end)
             self.fail(exc)
             raise TranscriptFailed(self._failure) from exc
-        self._feed.publish(events, lines, self._feed.end + len(batch))
+        self._feed.publish(events, self._feed.end + len(batch))
         if not self.dirty:
             self.dirty = True
             if self.on_dirty is not None:

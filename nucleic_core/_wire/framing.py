@@ -54,9 +54,15 @@ class LineFramer:
         """The lines that this chunk completes, without their newlines."""
         *ends, tail = chunk.split(b"\n")
         lines: list[bytes | Oversize] = []
-        for end in ends:
-            self._extend(end)
+        if ends:
+            self._extend(ends[0])
             lines += self._take()
+            if len(chunk) <= self._limit:  # then each of the rest is a whole line as it stands
+                lines += [line for line in ends[1:] if line and not line.isspace()]
+            else:
+                for end in ends[1:]:
+                    self._extend(end)
+                    lines += self._take()
         self._extend(tail)
         return lines
 
@@ -111,14 +117,10 @@ def parse(lines: Iterable[bytes | Oversize]) -> list[JSON | Unparsed | Oversize]
     """
     values: list[JSON | Unparsed | Oversize] = []
     for line in lines:
-        if isinstance(line, Oversize):
-            values.append(line)
-            continue
         try:
-            value = orjson.loads(line)
+            values.append(orjson.loads(line))  # type: ignore[arg-type]  # it says no to an Oversize, too
         except orjson.JSONDecodeError:
-            value = _read_leniently(line)
-        values.append(value)
+            values.append(line if isinstance(line, Oversize) else _read_leniently(line))
     return values
 
 

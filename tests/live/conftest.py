@@ -119,14 +119,14 @@ async def world(program, scrubbed, repository, nursery, monkeypatch):
 
 
 async def follow(
-    session: nucleic_core.Session, decide: Callable[[ApprovalRequested], Decision] | None = None
+    session: nucleic_core.Session, decide: Callable[[ApprovalRequested], Decision | None] = lambda ask: None
 ) -> list[AgentEvent]:
-    """All events of a session to its end, each ask answered as `decide` says."""
+    """All events of a session to its end, each ask answered as `decide` says, or left alone where it says nothing."""
     events = []
     async for event in session:
         events.append(event)
-        if isinstance(event.data, ApprovalRequested) and decide is not None:
-            await session.respond(event.data.request.id, decide(event.data))
+        if isinstance(event.data, ApprovalRequested) and (decision := decide(event.data)) is not None:
+            await session.respond(event.data.request.id, decision)
     return events
 
 

@@ -131,7 +131,10 @@ class MessagesApi:
         body = orjson.loads(raw) if raw and method == "POST" else {}
         if key:
             self.keys.add(key)
-        if path.endswith("/count_tokens"):
+        if method == "HEAD":  # is anybody there?
+            await to.head(200, {"content-length": "0"})
+            await to.end()
+        elif path.endswith("/count_tokens"):
             await to.json(200, {"input_tokens": max(1, len(raw) // 4)})
         elif not path.endswith("/v1/messages"):
             self.other.append(f"{method} {path}")

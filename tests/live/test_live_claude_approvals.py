@@ -20,6 +20,14 @@ from nucleic_core.events import (
 )
 
 TOUCH = turn("I make the file.", bash("touch made.txt"))
+
+
+def once(decision):
+    """Decides the first ask so and leaves every later one alone."""
+    left = [decision]
+    return lambda ask: left.pop() if left else None
+
+
 BIG = "some ordinary words of text\n" * 7200
 
 
@@ -119,15 +127,18 @@ async def test_an_interrupt_withdraws_the_open_ask_and_the_tool_does_not_run(wor
     assert not (world.cwd / "made.txt").exists()
 
 
-async def test_always_for_a_tool_is_asked_once_and_kept_over_a_resume(world, channel):
-    script = (TOUCH, turn(bash("touch two.txt")), turn("Done."))
+async def test_always_for_a_tool_is_asked_once_and_kept_over_a_resume_by_us_alone(world, channel):
     settings = {"channel": channel}
-    async with world.open("Touch.", *script, settings=settings) as session:
-        events = await follow(session, lambda ask: AllowAlways("tool_name"))
-    assert of(events, ApprovalResolved)[0].decided_by == "api"
-    assert of(events, ApprovalResolved)[1].decided_by.startswith("rule:")
-    assert (world.cwd / "two.txt").exists()
-    assert not list((world.cwd / ".claude").glob("*")) if (world.cwd / ".claude").exists() else True
+    async with world.open("Touch.", TOUCH, turn(bash("touch two.txt")), turn("Done."), settings=settings) as session:
+        first = await follow(session, once(AllowAlways("tool_name")))
+    answers = of(first, ApprovalResolved)
+    assert answers[0].decided_by == "api"
+    assert answers[1].decided_by.startswith("rule:")
+    script = (turn(bash("touch three.txt")), turn("Done."))
+    async with world.open("Again.", *script, settings=settings, resume=session.id) as again:
+        second = await follow(again)
+    assert of(second, ApprovalResolved)[0].decided_by.startswith("rule:")
+    assert {path.name for path in world.cwd.iterdir()} == {".git", "README.md", "made.txt", "two.txt", "three.txt"}
 
 
 async def test_a_question_is_put_to_the_person_and_the_answer_reaches_the_model(world, channel):

@@ -125,9 +125,7 @@ async def test_a_refused_key_is_reported_at_the_first_retry_and_not_after_minute
 
 
 async def test_an_error_of_the_api_ends_the_run_as_failed_though_the_cli_says_success(world):
-    async with world.open(
-        "Go.", failure(400, "invalid_request_error", "the prompt is odd"), model="claude-opus-4-1"
-    ) as session:
+    async with world.open("Go.", *[failure(403, "permission_error", "this key is odd")] * 3) as session:
         events = await follow(session)
         result = await session.result()
     assert of(events, RunFinished)[0].outcome == "errored"

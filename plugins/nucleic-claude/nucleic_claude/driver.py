@@ -10,12 +10,12 @@ import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import trio
 
-from nucleic_claude.approve import ApproveServer
 from nucleic_claude.probe import ClaudeProber
 from nucleic_claude.program import NEWEST, Program, find, spoken
 from nucleic_claude.settings import Settings
@@ -24,6 +24,9 @@ from nucleic_core.backend import Ask, Link, Reply
 from nucleic_core.errors import AgentGone, StartFailed
 from nucleic_core.lowlevel import JSON
 from nucleic_core.specs import AgentInput, Context, Image, ProcessSpec, RunSpec, Text, render
+
+if TYPE_CHECKING:
+    from nucleic_claude.approve import ApproveServer
 
 INTERRUPT_DEADLINE = 5.0
 """Seconds for the CLI to answer an interrupt request, before its group gets SIGINT."""
@@ -39,7 +42,7 @@ class ClaudeDriver:
         self._run = run
         self._settings = Settings.read(run.settings)
         self._mcp_config = run.cwd / run.mcp_config if run.mcp_config else None
-        self._server = ApproveServer(self._mcp_config) if self._settings.channel == "http" else None
+        self._server = _approve_server(self._mcp_config) if self._settings.channel == "http" else None
         self._program: Program | None = None
         self._link: Link | None = None
         self._requests = (f"nucleic-{number}" for number in itertools.count(1))
@@ -186,6 +189,12 @@ class _Call:
     def __init__(self) -> None:
         self.done = trio.Event()
         self.response: JSON = {}
+
+
+def _approve_server(own: Path | None) -> "ApproveServer":
+    from nucleic_claude.approve import ApproveServer  # it brings the MCP server and HTTP along
+
+    return ApproveServer(own)
 
 
 def _block(part: Text | Context | Image) -> JSON:

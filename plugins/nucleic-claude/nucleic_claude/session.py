@@ -13,7 +13,8 @@ from nucleic_core.backend import Out
 from nucleic_core.events import Notice, SessionStarted
 from nucleic_core.lowlevel import JSON
 
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9/-]+")
+_ODD = re.compile(r"[^A-Za-z0-9]")
+_LONGEST_NAME = 200
 
 
 class Session:
@@ -89,7 +90,7 @@ class Session:
             out.event(Notice("mcp", f"The MCP server {name} is not connected: {status}", server), "system/init")
 
     def _transcript_path(self, session_id: str) -> str | None:
-        """Only where the rule was seen (wire fact 6): what becomes of other characters in a cwd nobody knows."""
-        if self._transcript_root is None or self.cwd is None or not _PLAIN_PATH.fullmatch(self.cwd):
+        """The cwd with `-` for all but ASCII letters and digits; a longer name ends in a hash whose rule nobody knows."""
+        if self._transcript_root is None or self.cwd is None or len(self.cwd) > _LONGEST_NAME:
             return None
-        return str(self._transcript_root / self.cwd.replace("/", "-") / f"{session_id}.jsonl")
+        return str(self._transcript_root / _ODD.sub("-", self.cwd) / f"{session_id}.jsonl")
