@@ -1,6 +1,6 @@
 """A client of the control sockets of live hosts, for commands that answer asks and steer sessions of other processes.
 
-`hosts/<pid>` in NUCLEIC_HOME names each host's socket and sessions. One line of JSON goes out and one comes back;
+`hosts/<pid>-<random>` in NUCLEIC_HOME names each host's socket and sessions. One line of JSON goes out and one comes back;
 `nucleic_core._socket` is the other end.
 """
 
@@ -35,9 +35,10 @@ def live_hosts(home: Path) -> list[HostCard]:
     """The hosts of this home; what dead ones left behind is removed."""
     hosts: list[HostCard] = []
     for path in sorted(hosts_dir(home).glob("[0-9]*")):
-        if not path.name.isdigit():
+        pid, _, _ = path.name.partition("-")
+        if not pid.isdecimal() or path.suffix:
             continue  # one that is being written
-        if not _alive(int(path.name)):
+        if not _alive(int(pid)):
             path.unlink(missing_ok=True)
             continue
         try:
