@@ -1,4 +1,4 @@
-"""The world of a live test as its body sees it: sessions of the real `claude` in a fresh home and repository."""
+"""The world of a live test as its body sees it: sessions of a real CLI in a fresh home and repository."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 import trio
-from messages_api import MessagesApi, Turn
 
 import nucleic_core
 from nucleic_core.approvals import Decision
@@ -20,26 +19,32 @@ KEY = "sk-ant-test-key-of-the-live-tests"
 
 @attrs.frozen
 class World:
-    """Where one test plays."""
+    """Where one test plays. `api` is the scripted model; `options` are given to every session."""
 
     version: str
     program: Path
     home: Path
     cwd: Path
-    api: MessagesApi
+    api: Any
     settings: dict[str, Any]
+    backend: str = "claude"
+    options: dict[str, Any] = attrs.field(factory=dict)
 
     @asynccontextmanager
     async def open(
-        self, prompt: str | AgentInput | None, *turns: Turn, within: float = 60, **options: Any
+        self, prompt: str | AgentInput | None, *turns: Any, within: float = 60, **options: Any
     ) -> AsyncIterator[nucleic_core.Session]:
         """Open a session in this world, with these turns at the end of the model's script.
 
         A test whose block takes longer than `within` seconds fails: what hangs must not hang the suite.
         """
         self.api.add(*turns)
-        settings = {**self.settings, **options.pop("settings", {})}
-        opened = nucleic_core.open_session("claude", prompt, cwd=self.cwd, settings=settings, **options)
+        given = {**self.options, **options}
+        for name in ("settings", "env"):
+            given[name] = {**self.options.get(name, {}), **options.get(name, {})}
+        given["settings"] = {**self.settings, **given["settings"]}
+        given["extra_args"] = (*self.options.get("extra_args", ()), *options.get("extra_args", ()))
+        opened = nucleic_core.open_session(self.backend, prompt, cwd=self.cwd, **given)
         with trio.fail_after(within):
             async with opened as session:
                 yield session
