@@ -1,0 +1,3 @@
+"""The backend `codex-exec` as Nucleic loads it: one function a hook, each returning the object that does the work."""
+
+NUCLEIC_API = 1
