@@ -9,51 +9,13 @@ from nucleic_claude.driver import ClaudeDriver
 from nucleic_claude.program import Program
 
 from nucleic_core.backend import Ask, Reply
-from nucleic_core.errors import AgentGone, BackendMissing, BadSettings, StartFailed
+from nucleic_core.errors import BackendMissing, BadSettings, StartFailed
 from nucleic_core.specs import AgentInput, Context, Image, RunSpec, Text
+from nucleic_core.testing import FakeLink
 
 
-class FakeLink:
-    """A link whose child is the test: `written` is its stdin, `say` its stdout."""
-
-    def __init__(self, run):
-        self.run = run
-        self.written, self.given, self.notices, self.signals, self.told = [], [], [], [], []
-        self.proved = None
-        self.stdin_open = True
-        self._say, self._lines = trio.open_memory_channel(100)
-
-    def say(self, *messages):
-        self._say.send_nowait(list(messages))
-
-    def hang_up(self):
-        self._say.close()
-
-    def batches(self):
-        return self._lines
-
-    def received(self, messages, channel="stdout", answer=None):
-        self.given.append((channel, list(messages), answer))
-
-    def write(self, message):
-        if not self.stdin_open:
-            raise AgentGone("stdin is closed")
-        self.written.append(message)
-
-    def sent(self, message, channel):
-        self.told.append((channel, message))
-
-    def close_stdin(self):
-        self.stdin_open = False
-
-    def signal(self, signum):
-        self.signals.append(signum)
-
-    def notice(self, topic, text):
-        self.notices.append((topic, text))
-
-    def prove(self, capabilities):
-        self.proved = capabilities
+class Cli(FakeLink):
+    """The CLI's end of the control protocol."""
 
     def requests(self, subtype):
         return [m["request_id"] for m in self.written if m.get("request", {}).get("subtype") == subtype]
@@ -86,7 +48,7 @@ class Talk:
     """A driver in conversation over a fake link, past the handshake."""
 
     def __init__(self, nursery, run):
-        self.driver, self.link, self._nursery = ClaudeDriver(run), FakeLink(run), nursery
+        self.driver, self.link, self._nursery = ClaudeDriver(run), Cli(run), nursery
 
     async def __aenter__(self):
         await self.driver.__aenter__()
@@ -175,7 +137,7 @@ async def test_our_own_answers_that_the_cli_repeats_wake_nobody(version, nursery
 
 
 async def test_the_end_of_the_cli_before_it_is_ready_is_no_exception_of_the_drivers(version, nursery, autojump_clock):
-    driver, link = ClaudeDriver(a_run()), FakeLink(a_run())
+    driver, link = ClaudeDriver(a_run()), Cli(a_run())
     async with driver:
         link.hang_up()
         await driver.converse(link)
@@ -183,7 +145,7 @@ async def test_the_end_of_the_cli_before_it_is_ready_is_no_exception_of_the_driv
 
 
 async def test_over_http_the_driver_is_ready_only_when_the_cli_is_connected_to_the_approval_server(version, nursery):
-    driver, link = ClaudeDriver(a_run(settings={"channel": "http"})), FakeLink(a_run())
+    driver, link = ClaudeDriver(a_run(settings={"channel": "http"})), Cli(a_run())
     async with driver:
         nursery.start_soon(driver.converse, link)
         await link.replied("initialize")
@@ -203,7 +165,7 @@ async def test_over_http_the_driver_is_ready_only_when_the_cli_is_connected_to_t
 
 
 async def test_over_http_a_cli_that_cannot_connect_fails_the_start_before_a_prompt(version, nursery):
-    driver, link = ClaudeDriver(a_run(settings={"channel": "http"})), FakeLink(a_run())
+    driver, link = ClaudeDriver(a_run(settings={"channel": "http"})), Cli(a_run())
     async with driver:
         nursery.start_soon(link.replied, "initialize")
         nursery.start_soon(link.replied, "mcp_status", {"mcpServers": [{"name": "nucleic", "status": "failed"}]})
