@@ -29,7 +29,7 @@ from unittest import mock
 import attrs
 import orjson
 import trio
-from fetch import VERSIONS, fetch
+from fetch import CLIS, fetch
 from messages_api import Turn, bash, failure, serving, thinking, tool, turn
 from nucleic_claude import plugin
 from nucleic_claude.decode import ClaudeDecoder
@@ -248,7 +248,7 @@ class Tape:
 
 async def record(version: str, scenario: Scenario) -> None:
     """Play one scenario and write its files."""
-    program = fetch(version)
+    program = fetch("claude", version)
     tape, resolved = Tape(), []
     with tempfile.TemporaryDirectory(prefix="nucleic-record-") as place:
         world, home = Path(place, "demo"), Path(place, "home")
@@ -411,7 +411,7 @@ def main(names: list[str]) -> int:
     if not chosen:
         print(f"No scenario has one of these names: {', '.join(names)}.", file=sys.stderr)
         return 2
-    for version in VERSIONS:
+    for version in CLIS["claude"].versions:
         for scenario in chosen:
             trio.run(record, version, scenario)
     return 0
