@@ -140,8 +140,8 @@ class AppServerDriver(RpcDriver):
                 case {"method": "turn/completed", "params": {"threadId": str(thread)}}:
                     self._turns.pop(thread, None)
                     self._begin_next()
-                case {"method": str(), "id": request} if (reply := self._decoder.hooked.settled(message)) is not None:
-                    self.peer.reply(request, reply)
+                case {"method": str(), "id": request} if self._decoder.answered_by_hook(message):
+                    self.peer.reply(request, {"decision": "accept"})
 
     @property
     def _busy(self) -> bool:
@@ -186,8 +186,10 @@ class AppServerDriver(RpcDriver):
         with suppress(AgentGone):  # the end of the process is told elsewhere
             try:
                 await self._begin(message)
-            except (AgentRefused, AgentSilent) as failure:
-                self.link.notice("refused", f"A message that waited was not taken. {failure}")
+            except AgentRefused:
+                pass  # the decoder has seen the refusal
+            except AgentSilent as failure:
+                self.link.sent({"id": message.id, "refused": str(failure)}, QUEUE)
 
     async def _steer(self, message: AgentInput, turn: str) -> None:
         await self._call(
