@@ -102,17 +102,16 @@ async def test_a_payload_that_is_no_json_is_denied(server, payload):
 
 
 async def test_a_host_that_ends_before_it_has_decided_denies():
-    async with trio.open_nursery() as nursery:
-        async with HookServer() as server:
-            server.link = FakeLink(RunSpec(session="s", backend="codex", cwd="/"))
-            verdicts = []
+    async with trio.open_nursery() as nursery, HookServer() as server:
+        server.link = FakeLink(RunSpec(session="s", backend="codex", cwd="/"))
+        verdicts = []
 
-            async def run():
-                verdicts.append(await ran(env))
+        async def run():
+            verdicts.append(await ran(env))
 
-            env = dict(server.env)
-            nursery.start_soon(run)
-            await given(server)
+        env = dict(server.env)
+        nursery.start_soon(run)
+        await given(server)
     assert decided(verdicts[0])[0] == "deny"
 
 
