@@ -22,6 +22,7 @@ class Hooks:
 
     def __init__(self, calls: Calls, ours: HookedCalls) -> None:
         self._calls, self._ours = calls, ours
+        self._stopped: set[tuple[str | None, str]] = set()
 
     def completed(self, thread: Thread, params: dict[str, JSON], native: str, out: Out) -> bool:
         """One `hook/completed`; False if it is not understood."""
@@ -32,7 +33,7 @@ class Hooks:
         texts = (string(mapping(entry).get("text")) for entry in sequence(run.get("entries")))
         said = "; ".join(text for text in texts if text)
         if event == "preToolUse" and status == "blocked":
-            self._stopped(thread, run, said or "A hook stopped it.", native, out)
+            self._stop(thread, run, said or "A hook stopped it.", native, out)
         elif event in _GATES and status == "failed":
             text = f"A hook ({event}) failed, so what it guards goes on without it: {said}"
             out.event(Error(text, code="hook_failed", detail=run), native, thread.parent)
@@ -43,11 +44,16 @@ class Hooks:
             out.event(Notice("hook", f"A hook ({event}){how}: {said}", run), native, thread.parent)
         return True
 
-    def _stopped(self, thread: Thread, run: dict[str, JSON], why: str, native: str, out: Out) -> None:
+    def _stop(self, thread: Thread, run: dict[str, JSON], why: str, native: str, out: Out) -> None:
         """A call that never got an item: it is shown, with the hook's words as its result."""
         call_id = (string(run.get("id")) or "").rpartition(":")[2]
         if call_id in self._ours.denied:
             return
+        key = None if thread.turn is None else thread.turn.id, call_id
+        if key in self._stopped:
+            out.event(Notice("hook", f"Another hook stopped the same call: {why}", run), native, thread.parent)
+            return
+        self._stopped.add(key)
         self._calls.completed(thread, Call(call_id, UNKNOWN), native, out)
         self._calls.ended(thread, ToolResult(call_id, why, is_error=True), native, out)
         detail = {"tool_call": call_id, "hook": run.get("id")}
