@@ -172,33 +172,11 @@ async def test_a_command_in_code_mode_is_asked_about_as_any_other(codex_world):
 
 # -- MCP, questions ----------------------------------------------------------------------------------------------------
 
-SERVER = """
-import json, sys
-SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
-TOOL = {"name": "note", "description": "Keeps a note.", "inputSchema": SCHEMA}
-for line in sys.stdin:
-    message = json.loads(line)
-    if "id" not in message:
-        continue
-    if message["method"] == "initialize":
-        result = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
-                  "serverInfo": {"name": "notes", "version": "1"}}
-    elif message["method"] == "tools/list":
-        result = {"tools": [TOOL]}
-    elif message["method"] == "tools/call":
-        open("noted.txt", "a").write(message["params"]["arguments"]["text"])
-        result = {"content": [{"type": "text", "text": "noted"}]}
-    else:
-        result = {}
-    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
-"""
-
 
 @pytest.fixture
 def mcp_config(tmp_path):
     """A server of one tool, in an MCP configuration as Claude has it."""
-    (tmp_path / "server.py").write_text(SERVER)
-    servers = {"notes": {"command": sys.executable, "args": [str(tmp_path / "server.py")]}}
+    servers = {"notes": {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_notes.py"))]}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     return tmp_path / "mcp.json"
 
