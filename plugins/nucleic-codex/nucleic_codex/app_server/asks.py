@@ -84,12 +84,12 @@ class Asks:
             self._calls.ended(entry.thread, ToolResult(entry.call, content, refused), entry.method, out)
 
     def resolved(self, params: JSON, out: Out) -> bool:
-        """`serverRequest/resolved`: answered, by us or by another client, or taken back."""
+        """`serverRequest/resolved`: answered, which our own answer has told already, or taken back."""
         if not isinstance(params.get("requestId"), str | int):
             return False
         key = request_key(params["requestId"])
-        self._open.pop(key, None)
-        out.withdraw(key, "the agent no longer waits for it")
+        if self._open.pop(key, None) is not None:
+            out.withdraw(key, "the agent no longer waits for it")
         return True
 
     def turn_ended(self, thread: Thread, turn: Turn, out: Out) -> None:

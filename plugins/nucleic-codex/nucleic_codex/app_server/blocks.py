@@ -24,12 +24,15 @@ class _Block:
 class Blocks:
     """The blocks of one process that stream now."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, partials: bool = True) -> None:
+        self._partials = partials
         self._open: dict[tuple[str, str], _Block] = {}
 
     def piece(self, thread: Thread, kind: str, block: str, text: str, native: str, out: Out) -> None:
         """A piece of a block."""
         self._open.setdefault((thread.id, block), _Block(kind)).pieces.append(text)
+        if not self._partials:
+            return
         if kind == TEXT:
             out.event(AssistantText(text, block.partition("/")[0], block, partial=True), native, thread.parent)
         elif kind == THINKING:

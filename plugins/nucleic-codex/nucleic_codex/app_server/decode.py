@@ -50,13 +50,16 @@ _LONGEST_REFUSAL = 500  # characters: of an unknown method Codex lists all that 
 
 
 class AppServerDecoder:
-    """Reads one app-server. `cwd` is where the agent works, until its thread says so."""
+    """Reads one app-server.
 
-    def __init__(self, *, cwd: Path | None = None) -> None:
+    `cwd` is where the agent works, until its thread says so. Without `partials` the pieces of a text are kept to ourselves.
+    """
+
+    def __init__(self, *, cwd: Path | None = None, partials: bool = True) -> None:
         where = None if cwd is None else str(cwd)
         self._version: str | None = None
         self._requests: dict[str, tuple[str, JSON]] = {}
-        self._threads, self._blocks, self._calls = Threads(), Blocks(), Calls()
+        self._threads, self._blocks, self._calls = Threads(), Blocks(partials=partials), Calls()
         self._inputs, self._hooked, self._limits = Inputs(), HookedCalls(), RateLimits()
         self._items = Items(self._threads, self._blocks, self._calls, self._inputs, where)
         self._asks = Asks(self._calls, self._hooked)

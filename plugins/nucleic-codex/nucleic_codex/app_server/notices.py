@@ -21,6 +21,7 @@ SILENT = {
     "item/autoApprovalReview/started": "its completion says it",
     "hook/started": "its completion says it",
     "thread/compacted": "the item contextCompaction says it",
+    "serverRequest/resolved": "our own answer was told",
     "remoteControl/status/changed": "of the desktop program",
     "thread/readState/changed": "of the desktop program",
     "thread/section/changed": "of the desktop program",
