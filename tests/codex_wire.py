@@ -19,7 +19,7 @@ class Wire:
             self.sends("thread/start", 1, cwd="/w")
             self.replies(1, thread={"id": ROOT, "path": "/home/dev/rollout"}, model="gpt-x", cwd="/w")
             self.started()
-            self.items.clear()
+        self._beginning, self.items = self.items, []
 
     # the Out
 
@@ -66,15 +66,15 @@ class Wire:
         turn = {"id": turn, "status": status, "error": None, "items": [], "durationMs": 7, **fields}
         return self.says("turn/completed", thread, turn=turn)
 
-    def item(self, kind, item_id="i1", *, thread=ROOT, turn="u1", then=None, **fields):
+    def item(self, kind, item_id="i1", /, *, thread=ROOT, turn="u1", then=None, **fields):
         """An item that starts, and completes with the fields `then` beside the others."""
         self.begins(kind, item_id, thread=thread, turn=turn, **fields)
         return self.ends(kind, item_id, thread=thread, turn=turn, **{**fields, **(then or {})})
 
-    def begins(self, kind, item_id="i1", *, thread=ROOT, turn="u1", **fields):
+    def begins(self, kind, item_id="i1", /, *, thread=ROOT, turn="u1", **fields):
         return self.says("item/started", thread, turnId=turn, item={"type": kind, "id": item_id, **fields})
 
-    def ends(self, kind, item_id="i1", *, thread=ROOT, turn="u1", **fields):
+    def ends(self, kind, item_id="i1", /, *, thread=ROOT, turn="u1", **fields):
         return self.says("item/completed", thread, turnId=turn, item={"type": kind, "id": item_id, **fields})
 
     def tokens(self, last, total=None, turn="u1", thread=ROOT):
@@ -112,7 +112,7 @@ class Wire:
     def ledger(self):
         """The core's account of it all."""
         ledger = Ledger()
-        for data, native, parent in self.items:
+        for data, native, parent in (*self._beginning, *self.items):
             if hasattr(data, "kind"):
                 list(ledger.admit((data, native, parent)))
         return ledger
