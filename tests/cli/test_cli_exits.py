@@ -27,6 +27,8 @@ ROWS = [
     (errors.SessionNotFound("no"), 2),
     (errors.Unsupported("no"), 2),
     (exits.Refused("no"), 2),
+    (errors.AgentRefused("no"), 1),
+    (errors.AgentSilent("no"), 1),
     (errors.BackendMissing("no"), 3),
     (errors.BackendBroken("no"), 3),
     (errors.StartFailed("no"), 3),
