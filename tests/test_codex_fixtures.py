@@ -91,7 +91,7 @@ def test_the_usage_of_a_recording_is_what_codex_counted_for_the_thread(recording
     finished = [event for event in read(recording.with_suffix(".events.json")) if event["kind"] == "run_finished"]
     if not totals or recording.stem.startswith(("25-", "26-")):
         return
-    spent = sum(dict((thread, usage["total"]["inputTokens"]) for thread, usage in totals).values())
+    spent = sum({thread: usage["total"]["inputTokens"] for thread, usage in totals}.values())
     assert [end["usage"]["input_tokens"] for end in finished] == [spent]
 
 
