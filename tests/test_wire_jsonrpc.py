@@ -155,7 +155,9 @@ async def test_an_error_without_an_id_is_told_and_ends_nothing(end):
     end.hear({"id": None, "error": {"code": -32700, "message": "Parse error"}}, {"error": {"message": "again"}})
     end.hear({"id": 1, "result": "yes"})
     await settle()
-    assert end.notices == ["The agent reports an error that belongs to no request: Parse error"]
+    assert end.notices == [
+        'The agent reports an error that belongs to no request: {"code": -32700, "message": "Parse error"}'
+    ]
     assert outcome == ["yes"]
 
 
@@ -347,16 +349,26 @@ async def test_a_handlers_error_is_the_agents_to_read_and_its_bug_is_told_withou
     async def says_nonsense(params):
         return object()
 
-    handlers = {"refuses": refuses, "fails": fails, "says_nonsense": says_nonsense, "works": answering({})}
+    async def refuses_with_nonsense(params):
+        raise RpcError(-32002, "no", object())
+
+    handlers = {
+        "refuses": refuses,
+        "refuses_with_nonsense": refuses_with_nonsense,
+        "fails": fails,
+        "says_nonsense": says_nonsense,
+        "works": answering({}),
+    }
     it = End(handlers=handlers, start_soon=nursery.start_soon)
     it.hear(*({"id": method, "method": method} for method in handlers))
     await settle()
     answers = {message["id"]: message.get("error", message.get("result")) for message in it.written}
     assert answers["refuses"] == {"code": -32002, "message": "no such file", "data": {"path": "/x"}}
     assert answers["fails"] == {"code": -32603, "message": "the request failed: KeyError"}
-    assert answers["says_nonsense"] == {"code": -32603, "message": "the result is not JSON"}
+    assert answers["says_nonsense"] == {"code": -32603, "message": "the answer is not JSON"}
+    assert answers["refuses_with_nonsense"] == {"code": -32603, "message": "the answer is not JSON"}
     assert answers["works"] == {}
-    assert len(it.written) == 4
+    assert len(it.written) == 5
 
 
 async def test_a_handler_may_write_and_call_back_before_it_answers(nursery):
