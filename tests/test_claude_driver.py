@@ -169,7 +169,7 @@ async def test_over_http_a_cli_that_cannot_connect_fails_the_start_before_a_prom
     async with driver:
         nursery.start_soon(link.replied, "initialize")
         nursery.start_soon(link.replied, "mcp_status", {"mcpServers": [{"name": "nucleic", "status": "failed"}]})
-        with pytest.raises(StartFailed, match="did not connect to Nucleic's approval server"):
+        with pytest.raises(StartFailed, match="did not connect to Nucleic's server"):
             await driver.converse(link)
 
 

@@ -18,7 +18,7 @@ import orjson
 import trio
 
 from nucleic_core._approvals.asking import completed, numbered
-from nucleic_core._approvals.policies import Seat, consult
+from nucleic_core._approvals.policies import OWN_TOOLS, Seat, consult
 from nucleic_core._approvals.rules import AlwaysRules
 from nucleic_core._session.ledger import Item
 from nucleic_core.approvals import (
@@ -293,8 +293,9 @@ class Coordinator:
             await self._call_responder(entry, self._responder)
 
     async def _policies_decide(self, entry: OpenAsk, request: ApprovalRequest) -> bool:
+        own = [Seat(OWN_TOOLS, named=True)] if entry.ask.own_tool else []
         try:
-            verdicts = await consult(self._seats, request)
+            verdicts = await consult([*self._seats, *own], request)
         except Exception as exc:
             log.exception("the policies could not be asked")
             self._floor.report(f"The policies could not be asked, so the action is denied: {exc!r}")
