@@ -81,7 +81,7 @@ class ControlSocket:
             # No umask: it is the whole process's, and a child that starts meanwhile would inherit it. The directory is ours.
             listener.bind(str(self.path))
             self.path.chmod(0o600)
-            listener.listen(16)
+            listener.listen(128)  # beyond it, a client that does not block gets a socket that is not connected
         except OSError:
             listener.close()
             shutil.rmtree(self._directory, ignore_errors=True)

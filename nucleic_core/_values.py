@@ -16,4 +16,4 @@ _T = TypeVar("_T")
 @dataclass_transform(frozen_default=True)
 def value(cls: type[_T]) -> type[_T]:
     """Frozen to the type checker; at run time only slotted, because `frozen` costs 0.9 us an event."""
-    return attrs.define(unsafe_hash=True)(cls)
+    return attrs.define(cls)

@@ -518,7 +518,7 @@ async def test_a_sync_that_fails_makes_the_transcript_fail_closed(create, monkey
                 try:
                     transcript.append(texts("a"))
                 except TranscriptFailed as exc:
-                    assert "Input/output error" in str(exc)  # noqa: PT017
+                    assert "Input/output error" in str(exc)
                     break
             nursery.cancel_scope.cancel()
 

@@ -136,7 +136,7 @@ async def test_a_child_that_closes_its_stdin_and_lives_on_is_still_read(nursery,
     child = await spawn(nursery, cookie, "os.close(0); print(1, flush=True); time.sleep(600)")
     assert await first_message(child) == 1
     child.write(b"x" * 2_000_000)
-    with pytest.raises(AgentGone, match="input is closed"):  # noqa: PT012
+    with pytest.raises(AgentGone, match="input is closed"):
         while True:
             child.write(b"1")
             await trio.sleep(0.01)

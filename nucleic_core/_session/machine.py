@@ -184,7 +184,8 @@ class Machine:
                 await driver.converse(link, task_status=task_status)
                 with trio.move_on_after(spec.grace[0]):
                     await child.wait()
-                self.end("gone")
+                if self._started:  # else it is a start that failed
+                    self.end("gone")
             except Exception as exc:
                 if not self._started:
                     raise
@@ -209,6 +210,8 @@ class Machine:
             await self._shake_hands(nursery, carry, child, spec)
             if self._started:
                 self.ready.set()
+                if carried.is_set():  # in the very moment of being ready
+                    self.end("gone")
                 nursery.start_soon(notice_the_end)
                 await self._ending.wait()
         finally:

@@ -7,55 +7,18 @@ the CLI reaches loopback and nothing else.
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import attrs
 import pytest
-import trio
-
-import nucleic_core
-from nucleic_core.approvals import Decision
-from nucleic_core.events import AgentEvent, ApprovalRequested, EventData
-from nucleic_core.specs import AgentInput
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fetch import VERSIONS, FetchFailed, fetch
-from messages_api import MessagesApi, Turn
+from messages_api import MessagesApi
+from world import KEY, World
 
 SCRUBBED = ("ANTHROPIC", "AWS_", "CLAUDE", "DISABLE_", "GOOGLE_", "MCP_", "NUCLEIC_", "XDG_")
 CLOSED = "http://127.0.0.1:9"
-KEY = "sk-ant-test-key-of-the-live-tests"
-
-
-@attrs.frozen
-class World:
-    """Where one test plays."""
-
-    version: str
-    program: Path
-    home: Path
-    cwd: Path
-    api: MessagesApi
-    settings: dict[str, Any]
-
-    @asynccontextmanager
-    async def open(
-        self, prompt: str | AgentInput | None, *turns: Turn, within: float = 60, **options: Any
-    ) -> AsyncIterator[nucleic_core.Session]:
-        """Open a session in this world, with these turns at the end of the model's script.
-
-        A test whose block takes longer than `within` seconds fails: what hangs must not hang the suite.
-        """
-        self.api.add(*turns)
-        settings = {**self.settings, **options.pop("settings", {})}
-        opened = nucleic_core.open_session("claude", prompt, cwd=self.cwd, settings=settings, **options)
-        with trio.fail_after(within):
-            async with opened as session:
-                yield session
 
 
 @pytest.fixture(scope="session", params=VERSIONS)
@@ -116,20 +79,3 @@ async def world(program, scrubbed, repository, nursery, monkeypatch):
     await nursery.start(api.serve)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
     return World(version, path, scrubbed / "home", repository, api, {"executable": str(path)})
-
-
-async def follow(
-    session: nucleic_core.Session, decide: Callable[[ApprovalRequested], Decision | None] = lambda ask: None
-) -> list[AgentEvent]:
-    """All events of a session to its end, each ask answered as `decide` says, or left alone where it says nothing."""
-    events = []
-    async for event in session:
-        events.append(event)
-        if isinstance(event.data, ApprovalRequested) and (decision := decide(event.data)) is not None:
-            await session.respond(event.data.request.id, decision)
-    return events
-
-
-def of(events: list[AgentEvent], kind: type[EventData]) -> list[Any]:
-    """The payloads of one kind, in order."""
-    return [event.data for event in events if isinstance(event.data, kind)]

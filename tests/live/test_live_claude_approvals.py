@@ -2,8 +2,8 @@
 
 import pytest
 import trio
-from conftest import follow, of
 from messages_api import bash, tool, turn
+from world import follow, of
 
 from nucleic_core.approvals import Allow, AllowAlways, Answers, CancelRun, Deny
 from nucleic_core.errors import BadSettings, Unsupported

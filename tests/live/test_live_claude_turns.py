@@ -2,8 +2,8 @@
 
 import pytest
 import trio
-from conftest import follow, of
 from messages_api import bash, failure, thinking, tool, turn
+from world import follow, of
 
 from nucleic_core.approvals import Allow
 from nucleic_core.events import (

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import trio
-from conftest import KEY, follow, of
 from messages_api import bash, turn
+from world import KEY, follow, of
 
 from nucleic_core.approvals import Allow, Deny
 from nucleic_core.errors import StartFailed

@@ -73,7 +73,7 @@ class ClaudeApprovals:
         if not isinstance(native, dict) or native.get("subtype", "can_use_tool") != "can_use_tool":
             return None
         name, given = native.get("tool_name"), native.get("input")
-        if not isinstance(name, str) or not isinstance(given, dict):
+        if not isinstance(name, str) or not name or not isinstance(given, dict):
             return None
         if name == "AskUserQuestion":
             return _questions(native, given)
