@@ -110,8 +110,8 @@ async def test_the_demo_agent_is_the_last_resort_and_says_why():
     name, said = await chosen(*entries)
     assert name == "demo"
     assert "this is the demo agent" in said
-    assert "a: not installed. Install it." in said
-    assert "b: not logged in. Log in first." in said
+    assert "a: Install it." in said
+    assert "b: Log in first." in said
 
 
 async def test_without_any_backend_there_is_nothing_to_choose():
