@@ -3,21 +3,24 @@
 `nucleic_core._demo` is the backend to copy; it is written on this surface alone.
 """
 
+import importlib
 import signal
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import trio
 
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import LineFramer, Oversize, Unparsed, parse
-from nucleic_core._wire.mcp_config import mcp_config
-from nucleic_core._wire.mcp_protocol import McpTool
-from nucleic_core._wire.mcp_server import McpServer, ToolCall
 from nucleic_core.backend import Ask, Link, Out, Reply
 from nucleic_core.errors import AgentGone
 from nucleic_core.specs import AgentInput, plain_text
+
+if TYPE_CHECKING:
+    from nucleic_core._wire.mcp_config import mcp_config
+    from nucleic_core._wire.mcp_protocol import McpTool
+    from nucleic_core._wire.mcp_server import McpServer, ToolCall
 
 __all__ = [
     "JSON",
@@ -32,6 +35,15 @@ __all__ = [
     "mcp_config",
     "parse",
 ]
+
+_MCP = {"McpServer": "mcp_server", "McpTool": "mcp_protocol", "ToolCall": "mcp_server", "mcp_config": "mcp_config"}
+
+
+def __getattr__(name: str) -> object:
+    """The MCP server and its HTTP cost 12 ms to import, and most runs serve nothing: they come when asked for."""
+    if name not in _MCP:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"nucleic_core._wire.{_MCP[name]}"), name)
 
 
 class BaseDecoder:

@@ -300,6 +300,8 @@ class Coordinator:
             self._floor.report(f"The policies could not be asked, so the action is denied: {exc!r}")
             self._close(entry, Deny("the policies could not be asked"), NOBODY, "no_responder")
             return True
+        if entry.id not in self._open:
+            return True  # answered in the very moment the policies were done: too late for the cancellation to stop us
         entry.trace, entry.votes_needed = verdicts.trace, verdicts.votes
         entry.judged.set()
         verdict, by = verdicts.verdict, verdicts.decided_by

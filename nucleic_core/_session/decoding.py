@@ -5,8 +5,7 @@ kept from the decoder; a decoder that raises costs one message its meaning and t
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import attrs
@@ -14,7 +13,7 @@ import attrs
 from nucleic_core._session.ledger import Item, Ledger
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import Oversize, Unparsed
-from nucleic_core.backend import Ask, Decoder
+from nucleic_core.backend import Ask, Decoder, Out
 from nucleic_core.events import EventData, Notice, Raw
 
 log = logging.getLogger("nucleic.decode")
@@ -73,55 +72,61 @@ class Decoding:
         """What messages from the agent mean, in order."""
         out = Collected()
         for message in messages:
-            match message:
-                case Unparsed(text):
-                    out.event(Raw(text), "unparsed")
-                case Oversize():
-                    detail = {
-                        "size": message.size,
-                        "head": message.head.decode("utf-8", "replace"),
-                        "sha256": message.sha256,
-                    }
-                    out.event(Notice("oversize", f"A line of {message.size} bytes was not read.", detail), "oversize")
-                case _:
-                    self._guarded(out, message, partial(self._decoder.received, message, out, channel))
-        return list(self._admitted(out))
+            if type(message) is dict:  # nearly always
+                self._decode(self._decoder.received, message, out, channel)
+            elif isinstance(message, Unparsed):
+                out.event(Raw(message.text), "unparsed")
+            elif isinstance(message, Oversize):
+                detail = {
+                    "size": message.size,
+                    "head": message.head.decode("utf-8", "replace"),
+                    "sha256": message.sha256,
+                }
+                out.event(Notice("oversize", f"A line of {message.size} bytes was not read.", detail), "oversize")
+            else:
+                self._decode(self._decoder.received, message, out, channel)
+        return self._admitted(out)
 
     def sent(self, message: JSON, channel: str = "stdin") -> list[Found]:
         """What a message to the agent means."""
         out = Collected()
-        self._guarded(out, message, partial(self._decoder.sent, message, out, channel))
-        return list(self._admitted(out))
+        self._decode(self._decoder.sent, message, out, channel)
+        return self._admitted(out)
 
     def ended(self, returncode: int | None, description: str, *, failed: bool = False) -> list[Found]:
         """What the end of the process means; `description` says it to a person, `failed` that it was our own failure."""
         out = Collected()
-        self._guarded(out, None, partial(self._decoder.ended, returncode, out))
+        try:
+            self._decoder.ended(returncode, out)
+        except Exception as exc:
+            self._failed(out, exc)
         return [*self._admitted(out), *self.ledger.end(returncode, description, failed=failed)]
 
-    def _guarded(self, out: Collected, message: JSON, decode: Callable[[], None]) -> None:
-        before = len(out.found)
+    def _decode(self, decode: Callable[[JSON, Out, str], None], message: JSON, out: Collected, channel: str) -> None:
         try:
-            decode()
+            decode(message, out, channel)
         except Exception as exc:
-            log.exception("the decoder failed")
-            if message is not None:
-                out.event(Raw(message))
-            out.event(Notice("decoder", f"The decoder failed on this message: {exc!r}"))
-            return
-        for found in out.found[before:]:
-            if isinstance(found, tuple) and isinstance(found[0], Raw):
-                self._tell(found[1])
+            out.event(Raw(message))
+            self._failed(out, exc)
+
+    @staticmethod
+    def _failed(out: Collected, failure: Exception) -> None:
+        log.error("the decoder failed", exc_info=failure)
+        out.event(Notice("decoder", f"The decoder failed on this message: {failure!r}"))
+
+    def _admitted(self, out: Collected) -> list[Found]:
+        admitted: list[Found] = []
+        for found in out.found:
+            if isinstance(found, tuple):
+                admitted += self.ledger.admit(found)
+                if type(found[0]) is Raw:
+                    self._tell(found[1])
+            else:
+                admitted.append(found)
+        return admitted
 
     def _tell(self, native: str | None) -> None:
         """Log what is not understood once a run by its type, so that a flood of it costs one line."""
         if (native or "") not in self._told:
             self._told.add(native or "")
             log.info("not understood, kept as raw: %s", native or "a message without a type")
-
-    def _admitted(self, out: Collected) -> Iterator[Found]:
-        for found in out.found:
-            if isinstance(found, tuple):
-                yield from self.ledger.admit(found)
-            else:
-                yield found

@@ -6,7 +6,7 @@ The ledger is pure: events go in, events come out, and it knows what is open. It
 """
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 
@@ -53,6 +53,24 @@ def add(one: Usage, other: Usage) -> Usage:
     return Usage("run", context_window=other.context_window or one.context_window, model=other.model or one.model).but(
         **sums
     )
+
+
+TRACKED = frozenset(
+    {
+        SessionStarted,
+        UserMessage,
+        InputAccepted,
+        TurnStarted,
+        ToolCallStarted,
+        ToolCallCompleted,
+        ToolResult,
+        ApprovalResolved,
+        Usage,
+        TurnCompleted,
+        RunFinished,
+    }
+)
+"""What the ledger keeps account of; the rest, which is most of a stream, passes by."""
 
 
 @attrs.define
@@ -130,26 +148,13 @@ class Ledger:
             yield from self.admit((ToolCallCompleted(tool_call, name, input), None, parent))
             self._calls[tool_call].foretold = True
 
-    def admit(self, item: Item) -> Iterator[Item]:
+    def admit(self, item: Item) -> Iterable[Item]:
         """One event of the decoder as it belongs into the transcript: with what must stand before it, or not at all."""
+        return self._track(item) if type(item[0]) in TRACKED else (item,)
+
+    def _track(self, item: Item) -> Iterator[Item]:
         data, native, parent = item
         match data:
-            case SessionStarted():
-                if self._started and data.native_id in (None, self.native_id):
-                    return
-                self._started, self.native_id = True, data.native_id or self.native_id
-            case UserMessage():
-                self.pending_inputs[data.input] = self._turns_begun
-                self._asked = True
-            case InputAccepted():
-                if self._last_word.get(data.input) == data.state:
-                    return
-                self._last_word[data.input] = data.state
-                self._accept(data)
-            case TurnStarted() if parent is None:
-                self._turns_begun += 1
-                self.turn_running, self.more_follows, self._turn_due = True, False, False
-                self.interrupted = self.cancelled = False
             case ToolCallStarted():
                 if data.tool_call in self._calls:
                     return
@@ -166,6 +171,22 @@ class Ledger:
             case ToolResult():
                 if self._calls.pop(data.tool_call, None) is None and data.correlated:
                     data = data.but(correlated=False)
+            case SessionStarted():
+                if self._started and data.native_id in (None, self.native_id):
+                    return
+                self._started, self.native_id = True, data.native_id or self.native_id
+            case UserMessage():
+                self.pending_inputs[data.input] = self._turns_begun
+                self._asked = True
+            case InputAccepted():
+                if self._last_word.get(data.input) == data.state:
+                    return
+                self._last_word[data.input] = data.state
+                self._accept(data)
+            case TurnStarted() if parent is None:
+                self._turns_begun += 1
+                self.turn_running, self.more_follows, self._turn_due = True, False, False
+                self.interrupted = self.cancelled = False
             case Usage():
                 self._count(data)
             case ApprovalResolved(decision=CancelRun(), cause="answered"):

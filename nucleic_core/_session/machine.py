@@ -247,10 +247,13 @@ class Machine:
                         raise self._driver_failure(exc) from exc
                 watcher.cancel_scope.cancel()
         self._start_step = None
-        if self._started or self._ending.is_set():
+        if self._started or (self._ending.is_set() and self._why == "left"):
             return
+        if self._ending.is_set():  # it said its last before it was ready; its exit and its stderr say why
+            with trio.move_on_after(1.0):
+                await child.wait()
         name = Path(spec.argv[0]).name
-        if child.returncode is None:
+        if child.returncode is None and not self._ending.is_set():
             said = child.stderr.text().strip() or "nothing on stderr"
             raise HandshakeTimeout(f"{name} did not get ready within {spec.start_timeout:g} s. It said: {said}")
         raise StartFailed(f"{name} ended before it was ready: {last_words(child)}")

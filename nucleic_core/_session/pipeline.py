@@ -83,6 +83,9 @@ class Pipeline:
         refused: list[Ask] = []
         expired: list[tuple[OpenAsk, str]] = []
         for entry in found:
+            if type(entry) is tuple and type(entry[0]) not in _ENDINGS:  # most of a stream
+                items.append(entry)
+                continue
             match entry:
                 case FoundAsk() if (same := self.coordinator.repeats(entry.ask, answer)) is not None:
                     text = "The agent asked again under the name of an open ask; one answer is all that the wire takes."
@@ -144,6 +147,9 @@ class Pipeline:
         for event in events:
             self._status.feed(event.data, event.parent)
         self._committed(events)
+
+
+_ENDINGS = frozenset({TurnCompleted, RunFinished})
 
 
 def _nobody(ask: Ask, reply: object) -> None:

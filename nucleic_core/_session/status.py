@@ -35,6 +35,14 @@ TRANSITIONS: dict[str, dict[Phase, Phase]] = {
 finished session (a resume, also one after a crash) makes it run again."""
 
 
+_MOVING = frozenset(row.partition(",")[0] for row in TRANSITIONS) | {
+    "approval_requested",
+    "approval_resolved",
+    "question_asked",
+    "question_answered",
+}
+
+
 def trigger(data: EventData) -> str:
     """The row of `TRANSITIONS` that an event stands in."""
     match data:
@@ -65,6 +73,8 @@ class StatusMachine:
 
     def feed(self, data: EventData, parent: str | None = None) -> None:
         """Take one event into account; the turns of a sub-agent (`parent`) are not the session's."""
+        if data.kind not in _MOVING:  # nearly always
+            return
         match data:
             case TurnStarted() | TurnCompleted() if parent is not None:
                 return

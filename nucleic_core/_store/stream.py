@@ -35,27 +35,35 @@ class Feed:
         self.end = end
         self.closed = False
         self.over = False
-        self.ring: deque[AgentEvent] = deque()
         self.waiting = trio.lowlevel.ParkingLot()
-        self._sizes: deque[int] = deque()
-        self._bytes = 0
+        self._ring: deque[tuple[Sequence[AgentEvent], int]] = deque()  # whole batches, and the bytes of their lines
+        self._events = self._bytes = 0
         self._marks = [(0, begin)]  # (seq before, offset) about every block, to find a place in the file
 
-    def publish(self, events: Sequence[AgentEvent], lines: Sequence[bytes], end: int) -> None:
-        """These events are in the file, which is good up to `end`."""
+    def publish(self, events: Sequence[AgentEvent], end: int) -> None:
+        """This batch is in the file, which is good up to `end`."""
+        size = end - self.end
         if self.end - self._marks[-1][1] >= BLOCK:
             self._marks.append((self.next_seq - 1, self.end))
         self.next_seq += len(events)
         self.end = end
-        sizes = [len(line) for line in lines]
-        self.ring.extend(events)
-        self._sizes.extend(sizes)
-        self._bytes += sum(sizes)
-        while len(self.ring) > RING_EVENTS or self._bytes > RING_BYTES:
-            self.ring.popleft()
-            self._bytes -= self._sizes.popleft()
+        self._ring.append((events, size))
+        self._events += len(events)
+        self._bytes += size
+        while self._events > RING_EVENTS or self._bytes > RING_BYTES:
+            oldest, size = self._ring.popleft()
+            self._events -= len(oldest)
+            self._bytes -= size
         if self.waiting:
             self.waiting.unpark_all()
+
+    def newer(self, seq: int) -> Sequence[AgentEvent]:
+        """What the ring has of the batch that the event after `seq` is in; empty when it is in the file alone."""
+        for events, _ in reversed(self._ring):  # most subscribers are near the end
+            first = events[0].seq
+            if first <= seq + 1:
+                return events[seq + 1 - first :]
+        return ()
 
     def close(self) -> None:
         """No more events: subscribers end when they have read what is there."""
@@ -84,6 +92,7 @@ class EventStream:
         self._feed = feed
         self._seq = max(after, 0)
         self._cursor: Cursor | None = None
+        self._batch: deque[AgentEvent] = deque()
         self._ended = False
         self._credit = 0
 
@@ -107,19 +116,20 @@ class EventStream:
             if self._credit == 0:
                 await trio.lowlevel.checkpoint()
                 self._credit = _EVENTS_A_CHECKPOINT
-            in_ring = self._seq - feed.next_seq + 1 + len(feed.ring)
-            if in_ring < 0:
-                event = self._lagging()
-                if event is None:
-                    self._credit = 0
-                    continue
-            elif in_ring < len(feed.ring):
-                self._cursor = None
-                event = feed.ring[in_ring]
-            elif feed.over:
-                return None
-            else:
+            if self._seq + 1 >= feed.next_seq:
+                if feed.over:
+                    return None
                 await feed.waiting.park()
+                continue
+            if not self._batch:
+                self._batch = deque(feed.newer(self._seq))
+            if self._batch:
+                self._cursor = None
+                event: AgentEvent | None = self._batch.popleft()
+            else:
+                event = self._lagging()
+            if event is None:
+                self._credit = 0
                 continue
             self._credit -= 1
             return event

@@ -23,7 +23,7 @@ from nucleic_core._store.reader import read_event, seq_of
 from nucleic_core._store.redaction import Redactor
 from nucleic_core._store.stream import EventStream, Feed
 from nucleic_core.errors import SessionNotFound, TranscriptFailed
-from nucleic_core.events import AgentEvent, EventData, Raw, encode_line
+from nucleic_core.events import AgentEvent, EventData, Raw, encode_line, envelope
 
 __all__ = ["EventStream", "Header", "Item", "TornLine", "Transcript", "now"]
 
@@ -130,14 +130,15 @@ class Transcript:
         if self._failure is not None or self._feed.closed:
             raise TranscriptFailed(self._failure or f"the transcript {self.path} is closed.")
         at, seq, session, backend = now(), self._feed.next_seq, self.header.session, self.header.backend
+        shared = envelope(at, session, backend)
         lines: list[bytes] = []
         events: list[AgentEvent] = []
         for data, native, parent in items:
             try:
-                line = encode_line(seq, at, session, backend, native, parent, data)
+                line = encode_line(seq, shared, native, parent, data)
             except (TypeError, ValueError, RecursionError):
                 data = _as_text(data)
-                line = encode_line(seq, at, session, backend, native, parent, data)
+                line = encode_line(seq, shared, native, parent, data)
             lines.append(line)
             events.append(AgentEvent(seq, at, session, backend, native, parent, data))
             seq += 1
@@ -156,7 +157,7 @@ class Transcript:
                 os.ftruncate(self._fd, self._feed.end)
             self.fail(exc)
             raise TranscriptFailed(self._failure) from exc
-        self._feed.publish(events, lines, self._feed.end + len(batch))
+        self._feed.publish(events, self._feed.end + len(batch))
         if not self.dirty:
             self.dirty = True
             if self.on_dirty is not None:

@@ -18,9 +18,6 @@ from nucleic_core._values import JSON
 LINE_LIMIT = 64 << 20
 """Bytes in the longest line that is kept. The longest seen from a real CLI was 1.2 MB."""
 
-DEPTH_LIMIT = 200
-"""Levels of nesting a value may have. orjson reads 1024 but writes 254, and our own envelope needs some of those."""
-
 _HEAD = 4096
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -57,9 +54,15 @@ class LineFramer:
         """The lines that this chunk completes, without their newlines."""
         *ends, tail = chunk.split(b"\n")
         lines: list[bytes | Oversize] = []
-        for end in ends:
-            self._extend(end)
+        if ends:
+            self._extend(ends[0])
             lines += self._take()
+            if len(chunk) <= self._limit:  # then each of the rest is a whole line as it stands
+                lines += [line for line in ends[1:] if line and not line.isspace()]
+            else:
+                for end in ends[1:]:
+                    self._extend(end)
+                    lines += self._take()
         self._extend(tail)
         return lines
 
@@ -110,21 +113,14 @@ def parse(lines: Iterable[bytes | Oversize]) -> list[JSON | Unparsed | Oversize]
 
     orjson reads nearly all. What it refuses is read leniently, by these rules: bytes that are no UTF-8 and lone
     surrogates, in strings and keys, become U+FFFD; NaN and the infinities become null. A line that is no JSON even then,
-    or nests deeper than `DEPTH_LIMIT`, is `Unparsed`. Integers beyond 64 bits become floats in either way.
+    or nests deeper than orjson reads (1024), is `Unparsed`. Integers beyond 64 bits become floats in either way.
     """
     values: list[JSON | Unparsed | Oversize] = []
     for line in lines:
-        if isinstance(line, Oversize):
-            values.append(line)
-            continue
         try:
-            value = orjson.loads(line)
+            values.append(orjson.loads(line))  # type: ignore[arg-type]  # it says no to an Oversize, too
         except orjson.JSONDecodeError:
-            value = _read_leniently(line)
-        # Counting brackets first keeps ordinary lines cheap: without 200 of them, nothing nests 200 deep.
-        if line.count(b"{") + line.count(b"[") > DEPTH_LIMIT and _nests_too_deep(value):
-            value = Unparsed(line.decode("utf-8", "replace"))
-        values.append(value)
+            values.append(line if isinstance(line, Oversize) else _read_leniently(line))
     return values
 
 
@@ -141,18 +137,3 @@ def _read_leniently(line: bytes) -> JSON | Unparsed:
 def _finite(number: str) -> float | None:
     value = float(number)
     return value if abs(value) != float("inf") else None
-
-
-def _nests_too_deep(value: JSON) -> bool:
-    level, depth = [value], 0
-    while level:
-        depth += 1
-        if depth > DEPTH_LIMIT:
-            return True
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-    return False
