@@ -20,7 +20,7 @@ import trio
 from nucleic_core._approvals.asking import completed, numbered
 from nucleic_core._approvals.policies import Seat, consult
 from nucleic_core._approvals.rules import AlwaysRules
-from nucleic_core._session.ledger import Item
+from nucleic_core._store.transcript import Item
 from nucleic_core.approvals import (
     Allow,
     AllowAlways,
