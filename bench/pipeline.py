@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -161,7 +162,7 @@ def measure(path: Path, home: Path) -> dict[str, float]:
     def decoded() -> None:
         _, decoding, transcript = fresh(home)
         for i in range(0, len(messages), 200):
-            decoding.received(messages[i : i + 200])
+            deque(decoding.received(messages[i : i + 200]), 0)
         transcript.close()
 
     def recorded() -> None:
