@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import nucleic_core
-from core_agents import events_of, kinds, only, wait_for
+from core_agents import Scripted, events_of, kinds, only, open_fake, wait_for
 from nucleic_core import (
     AgentGone,
     AgentInput,
