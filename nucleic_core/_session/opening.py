@@ -4,7 +4,6 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -240,6 +239,8 @@ async def _open_transcript(host: Host, run: RunSpec, past: History | None) -> Tr
             transcript.close()
             raise
         return transcript
+    from importlib.metadata import version  # a hundredth of a second that an import need not pay
+
     position = await git_position(run.cwd)
     header = Header(
         nucleic_version=version("nucleic-core"),
