@@ -247,8 +247,9 @@ class Hooks:
         return self._each("nucleic_approval_policy", {"run": run, "session": session})
 
     def tools(self, run: RunSpec) -> list[tuple[str, tuple[Tool, ...] | Exception]]:
-        """Every extension's own tools, or the error in their place."""
-        return [(name, _tools(given)) for name, given in self._each("nucleic_tools", {"run": run})]
+        """Every extension's own tools, or the error in their place; by the plugins' names, so that each run has the same."""
+        given = sorted(self._each("nucleic_tools", {"run": run}), key=lambda answer: answer[0])
+        return [(name, _tools(tools)) for name, tools in given]
 
     def observers(self, run: RunSpec, session: SessionView) -> list[tuple[str, Observer | Exception]]:
         """Every extension's observer, or the error in its place."""

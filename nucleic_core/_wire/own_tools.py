@@ -69,7 +69,7 @@ class OwnTools:
                 await trio.lowlevel.checkpoint_if_cancelled()  # taken back in the very moment it came
                 call.answer(await tool.call(call.arguments))
         except Exception as exc:
-            log.warning("the tool %s failed", tool.name, exc_info=exc)
+            log.info("the tool %s failed: %s", tool.name, type(exc).__name__)  # its words are the model's alone
             call.fail(f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__)
         finally:
             del self._running[call.key]
