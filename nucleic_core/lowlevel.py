@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nucleic_core._wire.mcp_config import mcp_config
     from nucleic_core._wire.mcp_protocol import McpTool
     from nucleic_core._wire.mcp_server import McpServer, ToolCall
+    from nucleic_core._wire.own_tools import OwnTools
 
 __all__ = [
     "JSON",
@@ -33,6 +34,7 @@ __all__ = [
     "McpServer",
     "McpTool",
     "Oversize",
+    "OwnTools",
     "Peer",
     "RpcDriver",
     "RpcError",
@@ -46,7 +48,13 @@ __all__ = [
 
 RpcHandler = Handler
 
-_MCP = {"McpServer": "mcp_server", "McpTool": "mcp_protocol", "ToolCall": "mcp_server", "mcp_config": "mcp_config"}
+_MCP = {
+    "McpServer": "mcp_server",
+    "McpTool": "mcp_protocol",
+    "OwnTools": "own_tools",
+    "ToolCall": "mcp_server",
+    "mcp_config": "mcp_config",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import nucleic_core
-from core_agents import events_of, kinds, only, wait_for
+from core_agents import Scripted, events_of, kinds, only, open_fake, wait_for
 from nucleic_core import (
     AgentGone,
     AgentInput,
@@ -498,3 +498,23 @@ async def test_the_run_finished_event_is_the_last_that_iterators_give(tmp_path: 
         again = await events_of(session)
     assert isinstance(events[-1].data, RunFinished)
     assert events == again
+
+
+async def test_an_ask_that_stands_before_the_line_of_its_call_comes_after_the_call_all_the_same(tmp_path: Path) -> None:
+    lines = """
+prompt()
+ask = {"t": "ask", "key": "k", "call": "1", "tool": "Write", "input": {"paths": ["a"]}}
+call = {"t": "call", "id": "1", "tool": "Write", "input": {"paths": ["a"]}}
+sys.stdout.write(json.dumps(ask) + chr(10) + json.dumps(call) + chr(10)); sys.stdout.flush()
+hear(); tell("result", id="1"); done(); stay()
+"""
+    async with open_fake(Scripted(lines), cwd=tmp_path) as session:
+        events = await events_of(session, Allow())
+    order = [k for k in kinds(events) if k.startswith(("tool_", "approval_"))]
+    assert order == [
+        "tool_call_started",
+        "tool_call_completed",
+        "approval_requested",
+        "approval_resolved",
+        "tool_result",
+    ]

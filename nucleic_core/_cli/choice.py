@@ -89,8 +89,7 @@ def why_not(one: Probed) -> str:
     """Why a backend cannot be used, in one sentence."""
     if one.report is None:
         return one.problem
-    fault = "not installed" if not one.report.installed else "not logged in"
-    return f"{fault}. {one.report.next_step}".strip()
+    return one.report.next_step or ("not logged in" if one.report.installed else "not installed")
 
 
 def _claims(plugins: Plugins, name: str, model: str) -> bool:

@@ -52,7 +52,8 @@ class Signals:
 
     def _ctrl_c(self) -> None:
         session = self.session
-        if session is None or self._interrupted or session.status in ("idle", "finished", "error"):
+        # A turn waits or runs, unless nothing is asked and the session says so: at a turn's end it awaits input, too.
+        if session is None or self._interrupted or (session.status != "running" and not session.open_asks):
             self.scope.cancel()
             return
         self._interrupted = True

@@ -18,11 +18,11 @@ import trio
 from nucleic_core._session.decoding import Decoding, Found, FoundAsk, Withdrawn
 from nucleic_core._session.ledger import Ledger
 from nucleic_core._session.link import encode
-from nucleic_core._values import JSON
 from nucleic_core.backend import Answer, Ask, Decoder
 from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import AgentGone
 from nucleic_core.events import EventData
+from nucleic_core.lowlevel import JSON
 from nucleic_core.specs import RunSpec
 
 __all__ = ["FakeLink"]
@@ -118,7 +118,7 @@ class FakeLink:
         """See `Link.prove`."""
         self.proved = capabilities
 
-    def _keep(self, found: Sequence[Found]) -> None:
+    def _keep(self, found: Iterable[Found]) -> None:
         for entry in found:
             match entry:
                 case FoundAsk():
