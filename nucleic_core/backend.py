@@ -101,6 +101,10 @@ class Link(Protocol):
     def run(self) -> RunSpec:
         """The run this link serves."""
 
+    @property
+    def contained(self) -> bool:
+        """Whether the process runs inside something that contains it, as the wrapper of its spawn says."""
+
     def received(self, messages: Iterable[JSON], channel: str = "stdout", answer: Answer | None = None) -> None:
         """Commit messages from the agent: decode, append, begin asks. `answer` replies to asks of these messages."""
 

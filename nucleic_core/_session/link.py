@@ -25,17 +25,25 @@ class ProcessLink:
         pipeline: Pipeline,
         answer: Answer,
         prove: Callable[[BackendCapabilities], None],
+        *,
+        contained: bool = False,
     ) -> None:
         self._run = run
         self._child = child
         self._pipeline = pipeline
         self._answer = answer
         self._prove = prove
+        self._contained = contained
 
     @property
     def run(self) -> RunSpec:
         """See `Link.run`."""
         return self._run
+
+    @property
+    def contained(self) -> bool:
+        """See `Link.contained`."""
+        return self._contained
 
     def received(self, messages: Iterable[JSON], channel: str = "stdout", answer: Answer | None = None) -> None:
         """See `Link.received`."""

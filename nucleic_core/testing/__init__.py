@@ -51,6 +51,7 @@ class FakeLink:
         self.signals: list[int] = []
         self.proved: BackendCapabilities | None = None
         self.stdin_open = True
+        self.inside = False
 
     # -- the agent's side -------------------------------------------------------------------------------------------
 
@@ -72,6 +73,11 @@ class FakeLink:
     def run(self) -> RunSpec:
         """See `Link.run`."""
         return self._run
+
+    @property
+    def contained(self) -> bool:
+        """See `Link.contained`: a test sets `inside`."""
+        return self.inside
 
     def received(self, messages: Iterable[JSON], channel: str = "stdout", answer: Answer | None = None) -> None:
         """See `Link.received`."""

@@ -1,8 +1,8 @@
 """Texts and reasoning: pieces while they stream, the whole once, under one id.
 
 A message is one block, named by its item. Of a reasoning item each part of the summary and of the content is a block of its
-own: `<item>/summary/0`. What the completed item says counts, whatever the pieces were (trap 2). An item that never
-completes (an interrupt, a steer in 0.171; wire facts 17, 19) is told from its pieces when the agent goes on to something
+own: `<item>/summary/0`. What the completed item says counts, whatever the pieces were (A20). An item that never
+completes (an interrupt, a steer in 0.171; wire truth A3, A4) is told from its pieces when the agent goes on to something
 else or its turn ends, and a notice says that it broke off.
 """
 

@@ -2,14 +2,14 @@
 
 The call of an item is told when the item starts, or when something else names it first: our hook, or a request that has no
 item. A call that its turn leaves open is the core's to close, but for commands: one that outlives the wait of its tool runs
-on (wire facts 20, 21), which is no failure. What such a call says later is a notice: a call has one result.
+on (wire truth A6), which is no failure. What such a call says later is a notice: a call has one result.
 """
 
 import attrs
 
 from nucleic_codex.app_server.threads import Thread
 from nucleic_core.backend import Out
-from nucleic_core.events import Notice, ToolCallCompleted, ToolCallStarted, ToolOutput, ToolResult
+from nucleic_core.events import ToolCallCompleted, ToolCallStarted, ToolOutput, ToolResult
 from nucleic_core.lowlevel import JSON
 
 
@@ -70,18 +70,16 @@ class Calls:
             call.pieces.append(text)
         out.event(ToolOutput(call_id, text), native, thread.parent)
 
-    def ended(self, thread: Thread, result: ToolResult, native: str | None, out: Out) -> bool:
-        """A call has its result. False if it was closed before: then a notice tells."""
-        key = thread.id, result.tool_call
-        if self._open.pop(key, None) is None and key in self._left:
-            self._left.discard(key)
-            code = "" if result.exit_code is None else f", with exit code {result.exit_code}"
-            how = "failed" if result.is_error else "ended"
-            detail = {"tool_call": result.tool_call, "content": result.content, "exit_code": result.exit_code}
-            out.event(Notice("late_result", f"A call {how} after its turn{code}.", detail), native, thread.parent)
-            return False
+    def ended(self, thread: Thread, result: ToolResult, native: str | None, out: Out) -> None:
+        """A call has its result."""
+        self._open.pop((thread.id, result.tool_call), None)
         out.event(result, native, thread.parent)
-        return True
+
+    def ends_late(self, thread: Thread, call_id: str) -> bool:
+        """Whether this call was closed when its turn ended; true once, as it ends once."""
+        late = (thread.id, call_id) in self._left
+        self._left.discard((thread.id, call_id))
+        return late
 
     def turn_ended(self, thread: Thread, out: Out, *, well: bool) -> None:
         """Close the processes that run on, and leave the rest of the thread's calls to the core."""

@@ -222,7 +222,7 @@ class AppServerDecoder:
         return True
 
     def _turn_completed(self, thread: Thread, params: Params, method: str, out: Out) -> bool:
-        """The one place where an outcome comes from. The end of another turn than the one that runs moves nothing (trap 4)."""
+        """The one place where an outcome comes from. The end of another turn than the one that runs moves nothing (A7)."""
         ended = mapping(params.get("turn"))
         turn_id, status, error = string(ended.get("id")), ended.get("status"), ended.get("error")
         if turn_id is None or turn_id in thread.over or status not in ("completed", "interrupted", "failed"):
@@ -330,7 +330,7 @@ class AppServerDecoder:
 
 
 def _last_text(turn: Params) -> str | None:
-    """The last message among the items that a turn's end repeats; none in 0.141 (wire fact 14)."""
+    """The last message among the items that a turn's end repeats; none in 0.141 (wire truth A1)."""
     texts = [
         text
         for item in sequence(turn.get("items"))

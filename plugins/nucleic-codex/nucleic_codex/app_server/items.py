@@ -15,7 +15,7 @@
 | hookPrompt, contextCompaction,      |                       | notice                                                        |
 |   entered-, exitedReviewMode        |                       |                                                               |
 
-A completed item that never started is told as a call all the same (trap 3 has them out of order). Unknown types are raw.
+A completed item that never started is told as a call all the same (A20). Unknown types are raw.
 """
 
 from collections.abc import Callable
@@ -71,7 +71,13 @@ class Items:
         if not isinstance(item, dict) or not isinstance(item.get("id"), str):
             return False
         reader = row(self._types, item.get("type"))
-        return reader is not None and reader(thread, item, done, f"{method}/{item['type']}", out)
+        if reader is None:
+            return False
+        native = f"{method}/{item['type']}"
+        if done and self._calls.ends_late(thread, item["id"]):
+            self._late(thread, item, native, out)
+            return True
+        return reader(thread, item, done, native, out)
 
     # -- words ------------------------------------------------------------------------------------------------------
 
@@ -207,6 +213,16 @@ class Items:
         if done:
             self._result(thread, item, None, native, out)
         return True
+
+    def _late(self, thread: Thread, item: Item, native: str, out: Out) -> None:
+        """A call that its turn had left open ends: it has a result already."""
+        code = integer(item.get("exitCode"))
+        how = "failed" if item.get("status") == "failed" else "ended"
+        text = f"A call {how} after its turn" + ("." if code is None else f", with exit code {code}.")
+        out.event(Notice("late_result", text, {"tool_call": item["id"], "item": item}), native, thread.parent)
+        if item.get("status") == "completed":
+            for change in file_changes(item.get("changes"), item["id"], self.cwd):
+                out.event(change, native, thread.parent)
 
     # -- sub-agents -------------------------------------------------------------------------------------------------
 
