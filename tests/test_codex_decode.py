@@ -1,8 +1,8 @@
 """What the app-server's decoder makes of turns, texts, items, tokens and errors. Shapes are from recordings, shortened."""
 
 import pytest
-from codex_wire import COMMAND, ROOT, Wire
 
+from codex_wire import COMMAND, ROOT, Wire
 from nucleic_core.events import (
     AssistantText,
     Error,

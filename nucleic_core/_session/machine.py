@@ -176,9 +176,7 @@ class Machine:
             self._pipeline.ended(child.returncode, description, failed=self.failure is not None)
 
     async def _serve(self, nursery: trio.Nursery, driver: Driver, child: ChildProcess, spec: ProcessSpec) -> None:
-        link = ProcessLink(
-            self._run, child, self._pipeline, driver.answer, self._prove, contained=spec.contained
-        )
+        link = ProcessLink(self._run, child, self._pipeline, driver.answer, self._prove, contained=spec.contained)
         carried = trio.Event()
 
         async def carry(*, task_status: trio.TaskStatus[None]) -> None:

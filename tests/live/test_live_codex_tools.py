@@ -1,12 +1,13 @@
 """Own tools, served to the real codex: called unasked, beside the user's own servers, and not against a policy."""
 
+from responses_api import command, function, turn
+from world import follow, of
+
 import nucleic_core
 from nucleic_core.approvals import Allow
 from nucleic_core.events import ApprovalResolved, RunFinished, ToolCallCompleted, ToolResult
 from nucleic_core.hookspecs import hookimpl
 from nucleic_core.specs import Tool
-from responses_api import command, function, turn
-from world import follow, of
 
 SCHEMA = {"type": "object", "properties": {"whom": {"type": "string"}}, "required": ["whom"]}
 
@@ -85,7 +86,10 @@ async def test_a_run_that_may_only_read_runs_no_own_tool(codex_world):
         called.append(arguments)
 
     options = {"policies": ["read-only"], "responder": "deny"}
-    async with host_with(greet) as host, codex_world.open("Greet.", GREET, turn("Done."), host=host, **options) as session:
+    async with (
+        host_with(greet) as host,
+        codex_world.open("Greet.", GREET, turn("Done."), host=host, **options) as session,
+    ):
         events = await follow(session)
     assert called == []
     assert of(events, ToolResult)[0].is_error

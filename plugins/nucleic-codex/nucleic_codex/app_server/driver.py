@@ -237,7 +237,9 @@ def _own_server(run: RunSpec, others: Mapping[str, JSON]) -> "OwnServer | None":
     if not run.tools:
         return None
     if OWN_SERVER in others:
-        raise Unsupported(f"The MCP configuration has a server {OWN_SERVER!r}, which is the name of Nucleic's own; rename it.")
+        raise Unsupported(
+            f"The MCP configuration has a server {OWN_SERVER!r}, which is the name of Nucleic's own; rename it."
+        )
     from nucleic_codex.app_server.own_server import OwnServer  # it brings the MCP server and HTTP along
 
     return OwnServer(run.tools)
