@@ -16,6 +16,37 @@ from nucleic_core.specs import AgentInput
 KEY = "sk-ant-test-key-of-the-live-tests"
 """The fake key that the CLI is given."""
 
+CODEX_KEY = "sk-test-key-of-the-live-tests"
+"""The fake key of the provider that Codex is given."""
+
+FUNCTION_MODEL = "gpt-5.5"
+"""A model that calls functions, in every version."""
+
+CODE_MODEL = {"0.146.0": "gpt-5.6-sol", "0.171.0": "gpt-6.2-sol"}
+"""A model in code mode, by version; 0.141.0 has none."""
+
+
+def codex_options(base_url: str, tmp: Path, model: str = FUNCTION_MODEL) -> dict[str, Any]:
+    """What every session of Codex is given: the scripted provider, and nothing that would call home.
+
+    `tmp` becomes TMPDIR: Codex puts no helper programs below the temporary directory, where our home lies otherwise.
+    """
+    provider = {
+        "name": "scripted",
+        "base_url": base_url,
+        "wire_api": "responses",
+        "env_key": "SCRIPTED_KEY",
+        "request_max_retries": 1,
+        "stream_max_retries": 2,
+    }
+    fields = ",".join(f"{name}={value!r}".replace("'", '"') for name, value in provider.items())
+    overrides = (f"model_providers.scripted={{{fields}}}", 'model_provider="scripted"', "analytics.enabled=false")
+    return {
+        "model": model,
+        "env": {"SCRIPTED_KEY": CODEX_KEY, "TMPDIR": str(tmp)},
+        "extra_args": tuple(arg for override in overrides for arg in ("-c", override)),
+    }
+
 
 @attrs.frozen
 class World:
