@@ -30,10 +30,22 @@ from nucleic_core.specs import ProcessSpec, RunSpec, plain_text
 FORKS_FROM = (0, 171, 0)
 """The first version that was seen to have `exec fork`."""
 
-_HELD = "it brings in what no sandbox holds; the rules of the run decide about that"
-_REFUSED = ("mcp_servers", "plugins", "tools", "web_search", "features.apps", "features.plugins", "features.web")
-_FOREIGN = ("apps", "plugins", "image_generation")
+FOREIGN = ("apps", "plugins", "image_generation")
 """Features whose tools run beside the sandbox."""
+
+_HELD = "no sandbox holds what it brings in; the rules of the run decide about that"
+REFUSED = dict.fromkeys(
+    (
+        "mcp_servers",
+        "plugins",
+        "tools",
+        "web_search",
+        *(f"features.{name}" for name in (*FOREIGN, "remote_plugin", "standalone_web_search")),
+        *(f"features.{name}" for name in ("web_search", "web_search_cached", "web_search_request")),
+    ),
+    _HELD,
+)
+"""What a run may not add here, beside what no run of Codex may (`nucleic_codex.overrides`)."""
 
 
 @attrs.frozen
@@ -82,7 +94,7 @@ def arguments(run: RunSpec, program: Program, granted: Access, files: Files, use
     for setting in _settings(run, granted, user):
         args += ["-c", setting]
     if not granted.foreign:
-        args += [f"--disable={feature}" for feature in _FOREIGN]
+        args += [f"--disable={feature}" for feature in FOREIGN]
     if run.model is not None:
         args.append(f"--model={run.model}")
     if files.schema is not None:
@@ -133,11 +145,7 @@ def _project(cwd: Path) -> Iterable[Path]:
 
 
 def _check(run: RunSpec, program: Program) -> None:
-    refuse(run.extra_args)
-    for arg in run.extra_args:
-        setting = arg.partition("=")[2] if arg.startswith("--") else arg.removeprefix("-c")
-        if setting.startswith(_REFUSED) or setting in _FOREIGN or (arg in _FOREIGN):
-            raise Unsupported(f"codex extra argument {arg!r} is refused: {_HELD}.")
+    refuse(run.extra_args, REFUSED)
     if run.fork and program.version < FORKS_FROM:
         raise Unsupported(
             f"{program} cannot fork a session with exec; {spoken(FORKS_FROM)} can. Update it, or use the backend codex."
