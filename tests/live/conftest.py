@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fetch import CLIS, FetchFailed, fetch
+from fetch import CLIS, FetchFailed, cache, fetch
 from messages_api import MessagesApi
 from responses_api import ResponsesApi
 from world import KEY, World, codex_options
@@ -22,24 +22,30 @@ SCRUBBED = ("ANTHROPIC", "AWS_", "CLAUDE", "CODEX", "DISABLE_", "GOOGLE_", "MCP_
 CLOSED = "http://127.0.0.1:9"
 
 
-def fetched_or_skipped(cli, version):
-    """A version of a CLI and where it is; skips, with the reason, where it is neither cached nor to be had."""
-    try:
-        return version, fetch(cli, version)
-    except FetchFailed as reason:
-        pytest.skip(str(reason))
+@pytest.fixture(scope="session")
+def fetched_program():
+    """Where a version of a CLI is; skips, with the reason, where it is neither cached nor to be had."""
+    place = cache()  # now: a test has a home of its own
+
+    def fetched(cli, version):
+        try:
+            return fetch(cli, version, place)
+        except FetchFailed as reason:
+            pytest.skip(str(reason))
+
+    return fetched
 
 
 @pytest.fixture(scope="session", params=CLIS["claude"].versions)
-def program(request):
-    """A version of Claude Code."""
-    return fetched_or_skipped("claude", request.param)
+def program(request, fetched_program):
+    """A version of Claude Code and where it is."""
+    return request.param, fetched_program("claude", request.param)
 
 
 @pytest.fixture(scope="session", params=CLIS["codex"].versions)
-def codex(request):
-    """A version of Codex."""
-    return fetched_or_skipped("codex", request.param)
+def codex(request, fetched_program):
+    """A version of Codex and where it is."""
+    return request.param, fetched_program("codex", request.param)
 
 
 @pytest.fixture(params=["stdio", "http"])

@@ -57,28 +57,28 @@ def cache() -> Path:
     return Path(platformdirs.user_cache_dir("nucleic")) / "live"
 
 
-def fetched(cli: str, version: str) -> Path | None:
+def fetched(cli: str, version: str, place: Path | None = None) -> Path | None:
     """The program of a version that was fetched earlier."""
-    program = cache() / cli / version / cli
+    program = (place or cache()) / cli / version / cli
     return program if program.exists() else None
 
 
-def fetch(cli: str, version: str) -> Path:
-    """The program of a version, fetched with npm when it is not in the cache yet.
+def fetch(cli: str, version: str, place: Path | None = None) -> Path:
+    """The program of a version, fetched with npm when it is not in the cache (or `place`) yet.
 
     A half-done fetch is never seen: everything is put together beside its place and moved there in one step, and two
     runs at once wait for each other.
     """
-    if program := fetched(cli, version):
+    folder = (place or cache()) / cli
+    if program := fetched(cli, version, place):
         return program
-    folder = cache() / cli
     npm = shutil.which("npm")
     if npm is None:
         raise FetchFailed(f"{cli} {version} is not in {folder} and there is no npm to fetch it with: install Node.js.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder), tempfile.TemporaryDirectory(prefix=f".{version}-", dir=folder) as half:
-            if program := fetched(cli, version):
+            if program := fetched(cli, version, place):
                 return program
             made = Path(half, "made")
             made.mkdir()

@@ -69,7 +69,8 @@ class World:
 
         A test whose block takes longer than `within` seconds fails: what hangs must not hang the suite.
         """
-        self.api.add(*turns)
+        if turns:
+            self.api.add(*turns)
         given = {**self.options, **options}
         for name in ("settings", "env"):
             given[name] = {**self.options.get(name, {}), **options.get(name, {})}

@@ -15,6 +15,7 @@ from typing import Self
 
 import trio
 
+from nucleic_codex.app_server.decode import AppServerDecoder
 from nucleic_codex.app_server.probe import AppServerProber
 from nucleic_codex.app_server.settings import Settings
 from nucleic_codex.app_server.spawn import (
@@ -39,6 +40,9 @@ CALL_DEADLINE = 30.0
 INTERRUPT_DEADLINE = 5.0
 """Seconds for the app-server to answer an interrupt, before its group gets SIGINT, which ends it."""
 
+EXCLUDES_TURNS = (0, 171, 0)
+"""From here on a resumed thread may be had without its turns; 0.146.0 refuses that as experimental."""
+
 QUEUE = "queue"
 """The channel on which decoder and transcript are told of messages that wait for the end of the running turn."""
 
@@ -48,8 +52,9 @@ class AppServerDriver(RpcDriver):
 
     header = False
 
-    def __init__(self, run: RunSpec) -> None:
+    def __init__(self, run: RunSpec, decoder: AppServerDecoder) -> None:
         self._run = run
+        self._decoder = decoder
         self._settings = Settings.read(run.settings)
         self._servers = mcp_servers(run.cwd / run.mcp_config if run.mcp_config else None)
         self._hook = HookServer() if self._settings.approvals == "hook" else None
@@ -118,7 +123,9 @@ class AppServerDriver(RpcDriver):
             )
         if run.ephemeral:
             raise Unsupported("codex cannot resume a session without a trace; fork it, or leave ephemeral out.")
-        return await self._call("thread/resume", {**params, "threadId": run.native_resume, "excludeTurns": True})
+        assert self._program is not None
+        short = {"excludeTurns": True} if self._program.version >= EXCLUDES_TURNS else {}
+        return await self._call("thread/resume", {**params, **short, "threadId": run.native_resume})
 
     # -- turns ------------------------------------------------------------------------------------------------------
 
@@ -133,6 +140,8 @@ class AppServerDriver(RpcDriver):
                 case {"method": "turn/completed", "params": {"threadId": str(thread)}}:
                     self._turns.pop(thread, None)
                     self._begin_next()
+                case {"method": str(), "id": request} if self._decoder.answered_by_hook(message):
+                    self.peer.reply(request, {"decision": "accept"})
 
     @property
     def _busy(self) -> bool:
@@ -177,8 +186,10 @@ class AppServerDriver(RpcDriver):
         with suppress(AgentGone):  # the end of the process is told elsewhere
             try:
                 await self._begin(message)
-            except (AgentRefused, AgentSilent) as failure:
-                self.link.notice("refused", f"A message that waited was not taken. {failure}")
+            except AgentRefused:
+                pass  # the decoder has seen the refusal
+            except AgentSilent as failure:
+                self.link.sent({"id": message.id, "refused": str(failure)}, QUEUE)
 
     async def _steer(self, message: AgentInput, turn: str) -> None:
         await self._call(

@@ -34,7 +34,7 @@ def nucleic_approval_mapper() -> CodexApprovals:
 @hookimpl
 def nucleic_driver(run: RunSpec, decoder: Decoder) -> Driver:
     """The conversation with it."""
-    return AppServerDriver(run)
+    return AppServerDriver(run, cast(AppServerDecoder, decoder))
 
 
 @hookimpl
