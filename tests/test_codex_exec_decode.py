@@ -508,6 +508,24 @@ def test_the_same_command_twice_with_one_item_ran_once_unseen():
     assert [c.tool_call for c in out.of(ToolCallCompleted)] == ["item_0", "call_2"]
 
 
+def test_a_command_whose_end_has_no_item_gets_its_result_from_the_rollout():
+    """Seen with 0.141.0, where a slow command's end was not printed, though the model had its output."""
+    ran = "Chunk ID: 1\nProcess exited with code 0\nOutput:\nslow\n"
+    out = decoded(
+        STARTED,
+        TURN,
+        command("started", "sleep 1", "item_0"),
+        command("started", "sleep 20", "item_1"),
+        DONE,
+        call("call_1", "exec_command", {"cmd": "sleep 1"}),
+        answer("call_1", ran),
+        call("call_2", "exec_command", {"cmd": "sleep 20"}),
+        answer("call_2", "Chunk ID: 2\nProcess running with session ID 7\nOutput:\n"),
+    )
+    assert [c.tool_call for c in out.of(ToolCallCompleted)] == ["item_0", "item_1"]
+    assert out.of(ToolResult) == [ToolResult("item_0", ran, False, 0, "heuristic")]
+
+
 def test_another_failure_of_a_tool_on_stderr_is_a_recoverable_error():
     out = decoded(stderr("2026-11-30T18:34:25Z ERROR codex_core::tools::router: error=unsupported call: update_plan"))
     assert [(error.code, error.recoverable) for error in out.of(Error)] == [("tool_failed", True)]

@@ -124,7 +124,7 @@ class Items:
         if line is None:
             return False
         if call not in self._begun:
-            self._unseen.command(line)
+            self._unseen.command(call, line)
         self._begin(ToolCallCompleted(call, "Bash", {"command": line}, "command_execution"), native, out)
         output, code = string(item.get("aggregated_output")), integer(item.get("exit_code"))
         if phase == UPDATED:
@@ -132,6 +132,7 @@ class Items:
             if output is not None and output != before:
                 out.event(ToolOutput(call, output.removeprefix(before)), native)
         elif phase == COMPLETED:
+            self._unseen.done(call)
             failed = item.get("status") != "completed"
             source = None if code is None else "literal"
             out.event(ToolResult(call, output, failed, exit_code=code, exit_code_source=source), native)  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ heuristic. What is found in neither cannot be seen.
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterator
 
 import attrs
@@ -65,14 +64,19 @@ def refused(out: Out, tool: str, text: str, native: str, *, source: str) -> None
 class Unseen:
     """Compares what the model called, and what stderr says, with the items of stdout."""
 
-    _lines: Counter[str] = attrs.field(factory=Counter)  # shell lines that an item showed
+    _items: dict[str, list[str]] = attrs.field(factory=dict)  # items that showed a shell line, by that line
+    _open: set[str] = attrs.field(factory=set)  # items of commands that have no result
     _calls: dict[str, dict[str, JSON]] = attrs.field(factory=dict)  # calls of the rollout, by id
     _told: list[str] = attrs.field(factory=list)  # refusals told from the rollout
 
-    def command(self, line: str | None) -> None:
-        """An item of stdout showed this command."""
-        if line is not None:
-            self._lines[line] += 1
+    def command(self, item: str, line: str) -> None:
+        """An item of stdout showed that this command began."""
+        self._items.setdefault(line, []).append(item)
+        self._open.add(item)
+
+    def done(self, item: str) -> None:
+        """An item of stdout showed how its command ended."""
+        self._open.discard(item)
 
     # -- the rollout ------------------------------------------------------------------------------------------------
 
@@ -98,15 +102,20 @@ class Unseen:
             self._told.append(words.strip())
             self._show(call, tool, asked, given, text, native, out)
             refused(out, tool, words.strip(), native, source=f"codex:{native.replace('/', ':')}")
-        elif tool == "Bash" and (code := _exit_code(text)) is not None and not self._took(given.get("command")):
-            self._show(call, tool, asked, given, text, native, out, code)
+        elif tool == "Bash" and isinstance(line := given.get("command"), str):
+            self._ran(call, asked, line, text, native, out)
 
-    def _took(self, line: JSON) -> bool:
-        """Whether an item showed this command; each item stands for one call."""
-        if not isinstance(line, str) or self._lines[line] < 1:
-            return False
-        self._lines[line] -= 1
-        return True
+    def _ran(self, call: str, asked: dict[str, JSON], line: str, text: str, native: str, out: Out) -> None:
+        """A command and its end, of which stdout may have shown both, the beginning alone (0.141.0), or nothing."""
+        items, code = self._items.get(line), _exit_code(text)
+        item = items.pop(0) if items else None  # each stands for one call
+        if code is None:  # it still runs
+            return
+        if item is None:
+            self._show(call, "Bash", asked, {"command": line}, text, native, out, code)
+        elif item in self._open:
+            self._open.remove(item)
+            out.event(ToolResult(item, text, code != 0, exit_code=code, exit_code_source="heuristic"), native)
 
     @staticmethod
     def _show(
