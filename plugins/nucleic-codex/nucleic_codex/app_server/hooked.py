@@ -4,11 +4,11 @@ The hook asks before Codex does. When it was allowed, Codex may still make a req
 sandbox or its rules want one: that request is answered from the decision, not asked again.
 """
 
-import shlex
 from collections.abc import Mapping
 
 from nucleic_codex.fields import mapping, string
 from nucleic_codex.hook import allowance, denial
+from nucleic_codex.tools import bare_command
 from nucleic_core.approvals import AllowAlways, ApprovalRequest, CancelRun, Decision, Deny
 from nucleic_core.backend import Ask, Out, Reply
 from nucleic_core.events import Notice, ToolResult
@@ -25,6 +25,8 @@ class HookedCalls:
     def __init__(self) -> None:
         self._waiting: dict[str, dict[str, JSON]] = {}
         self._allowed: dict[str, str | None] = {}  # by tool call: the command that was allowed, None for a patch
+        self.denied: set[str] = set()
+        """The tool calls that an answer to our hook has stopped."""
 
     def received(self, message: JSON, out: Out, parent: str | None = None) -> None:
         """A call, or the word that the hook has ended without an answer."""
@@ -44,6 +46,7 @@ class HookedCalls:
         tool_call = string(call.get("tool_use_id")) or ""
         verdict = mapping(mapping(message["verdict"]).get("hookSpecificOutput"))
         if verdict.get("permissionDecision") == "deny":
+            self.denied.add(tool_call)
             out.event(ToolResult(tool_call, verdict.get("permissionDecisionReason"), is_error=True), NATIVE, parent)
             return
         final = mapping(verdict.get("updatedInput") or call.get("tool_input"))
@@ -54,11 +57,11 @@ class HookedCalls:
         if request.get("method") not in _REQUESTS:
             return None
         params = mapping(request.get("params"))
-        call = params.get("itemId")
+        call = string(params.get("itemId"))
         if call not in self._allowed:
             return None
         allowed = self._allowed[call]
-        if allowed is not None and _bare(string(params.get("command")) or "") != allowed:
+        if allowed is not None and bare_command(string(params.get("command")) or "") != allowed:
             return None  # another command than the one that was shown
         return {"decision": "accept"}
 
@@ -96,12 +99,3 @@ def reply(decision: Decision) -> Reply:
             return Reply(allowance())
         case _:
             return Reply(allowance(decision.updated_input))
-
-
-def _bare(command: str) -> str:
-    """A command as the model gave it: Codex shows it inside `/bin/bash -lc '…'`."""
-    try:
-        parts = shlex.split(command)
-    except ValueError:
-        return command
-    return parts[2] if len(parts) == 3 and parts[1] in ("-lc", "-c") else command
