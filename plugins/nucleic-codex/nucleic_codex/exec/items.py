@@ -21,6 +21,7 @@ from typing import TypeAlias
 
 from nucleic_codex.exec.unseen import REFUSAL, Unseen, line_of, refused
 from nucleic_codex.fields import integer, mapping, row, sequence, string
+from nucleic_codex.tools import BASH, EDIT, SEARCH, mcp_name
 from nucleic_core.backend import Out
 from nucleic_core.events import (
     AssistantText,
@@ -125,7 +126,7 @@ class Items:
             return False
         if call not in self._begun:
             self._unseen.command(call, line)
-        self._begin(ToolCallCompleted(call, "Bash", {"command": line}, "command_execution"), native, out)
+        self._begin(ToolCallCompleted(call, BASH, {"command": line}, "command_execution"), native, out)
         output, code = string(item.get("aggregated_output")), integer(item.get("exit_code"))
         if phase == UPDATED:
             before, self._output[call] = self._output.get(call, ""), output or ""
@@ -150,7 +151,7 @@ class Items:
                     events.append(Raw(change))
         if not isinstance(changes, list):
             return False
-        self._begin(ToolCallCompleted(call, "Edit", {"changes": changes}, "file_change"), native, out)
+        self._begin(ToolCallCompleted(call, EDIT, {"changes": changes}, "file_change"), native, out)
         if phase == COMPLETED:
             failed = item.get("status") != "completed"
             out.event(ToolResult(call, None, failed), native)
@@ -163,7 +164,7 @@ class Items:
         call, server, tool = item["id"], item.get("server"), item.get("tool")
         if not isinstance(server, str) or not isinstance(tool, str):
             return False
-        name = f"mcp__{server}__{tool}"
+        name = mcp_name(server, tool)
         self._begin(ToolCallCompleted(call, name, item.get("arguments"), f"{server}.{tool}"), native, out)
         if phase == COMPLETED:
             failed, result = item.get("status") != "completed", mapping(item.get("result"))
@@ -179,9 +180,9 @@ class Items:
         if not isinstance(query, str):
             return False
         if phase != COMPLETED:
-            out.event(ToolCallStarted(call, "WebSearch", native_name="web_search"), native)
+            out.event(ToolCallStarted(call, SEARCH, native_name="web_search"), native)
             return True
         given = {"query": query, "action": item["action"]} if "action" in item else {"query": query}
-        out.event(ToolCallCompleted(call, "WebSearch", given, "web_search"), native)
+        out.event(ToolCallCompleted(call, SEARCH, given, "web_search"), native)
         out.event(ToolResult(call, None), native)
         return True

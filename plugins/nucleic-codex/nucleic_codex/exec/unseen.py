@@ -14,6 +14,7 @@ import attrs
 import orjson
 
 from nucleic_codex.fields import mapping, sequence, string
+from nucleic_codex.tools import BASH, EDIT, bare_command
 from nucleic_core.backend import Out
 from nucleic_core.events import Error, ToolCallCompleted, ToolResult
 from nucleic_core.lowlevel import JSON
@@ -34,24 +35,15 @@ _ROUTER = re.compile(r"\bERROR\b.*?tools::\S*?:?\s+error=(?P<text>.+)", re.DOTAL
 _FAILED = re.compile(r"\bERROR\b\s+(?:\S+:\s+)?(?P<text>.+)", re.DOTALL)
 
 SHELLS = frozenset({"exec_command", "shell", "shell_command", "local_shell"})
-NAMES = {"apply_patch": "Edit", **dict.fromkeys(SHELLS, "Bash")}
+NAMES = {"apply_patch": EDIT, **dict.fromkeys(SHELLS, BASH)}
 """Our names of Codex's own tools, as the model calls them."""
 
 
 def line_of(command: JSON) -> str | None:
-    """The shell line in a command: Codex shows its shell around it, `/bin/bash -lc 'ls'`."""
+    """The shell line in a command, which is a text or a list of words; None where it is neither."""
     if isinstance(command, list):
-        words = [word for word in command if isinstance(word, str)]
-    else:
-        try:
-            words = shlex.split(command) if isinstance(command, str) else []
-        except ValueError:
-            return string(command)
-    match words:
-        case [shell, "-lc" | "-c", line] if shell.endswith("sh"):
-            return line
-        case _:
-            return shlex.join(words) if isinstance(command, list) else string(command)
+        command = shlex.join(word for word in command if isinstance(word, str))
+    return bare_command(command) if isinstance(command, str) else None
 
 
 def refused(out: Out, tool: str, text: str, native: str, *, source: str) -> None:
@@ -102,7 +94,7 @@ class Unseen:
             self._told.append(words.strip())
             self._show(call, tool, asked, given, text, native, out)
             refused(out, tool, words.strip(), native, source=f"codex:{native.replace('/', ':')}")
-        elif tool == "Bash" and isinstance(line := given.get("command"), str):
+        elif tool == BASH and isinstance(line := given.get("command"), str):
             self._ran(call, asked, line, text, native, out)
 
     def _ran(self, call: str, asked: dict[str, JSON], line: str, text: str, native: str, out: Out) -> None:
@@ -112,7 +104,7 @@ class Unseen:
         if code is None:  # it still runs
             return
         if item is None:
-            self._show(call, "Bash", asked, {"command": line}, text, native, out, code)
+            self._show(call, BASH, asked, {"command": line}, text, native, out, code)
         elif item in self._open:
             self._open.remove(item)
             out.event(ToolResult(item, text, code != 0, exit_code=code, exit_code_source="heuristic"), native)
@@ -166,7 +158,7 @@ def _named(asked: dict[str, JSON]) -> tuple[str, dict[str, JSON]]:
     except (orjson.JSONDecodeError, TypeError):
         given = {"arguments": asked.get("arguments")}
     if name in SHELLS:
-        return "Bash", {"command": line_of(given.get("cmd", given.get("command")))}
+        return BASH, {"command": line_of(given.get("cmd", given.get("command")))}
     return f"{space}__{name}" if space else NAMES.get(name, name), given
 
 
