@@ -148,7 +148,7 @@ async def test_a_patch_inside_a_writable_sandbox_is_applied_without_an_ask(codex
         events = await follow(session)
     assert of(events, ApprovalRequested) == []
     assert (codex_world.cwd / "new.txt").read_text() == "one\n"
-    assert [change.change for change in of(events, FileChange)] == ["create"]
+    assert [change.change for change in of(events, FileChange)] == ["add"]
 
 
 # -- code mode ---------------------------------------------------------------------------------------------------------

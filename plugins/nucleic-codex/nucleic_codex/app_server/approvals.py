@@ -6,12 +6,12 @@
 | item/fileChange/requestApproval       | `accept`         | `acceptForSession`         | `decline`    | `cancel`         |
 | item/permissions/requestApproval      | all, for a turn  | all, for the session       | `{}`         | `{}`, and stop   |
 | mcpServer/elicitation/request of a    | `accept`         | `accept` and               | `decline`    | `cancel`, and    |
-|   tool call (wire facts 45, 46)       |                  |   `_meta.persist: session` |              |   stop           |
+|   tool call (wire truth A14, A15)       |                  |   `_meta.persist: session` |              |   stop           |
 
 Any other elicitation, and `item/tool/requestUserInput`, is a question: `questions.py`. Our hook's asks: `hooked.py`.
 
 Codex remembers a session's decision by the exact command, by path, or by tool; a wider scope is our own rule and `accept` here.
-What is kept on disk (`acceptWithExecpolicyAmendment`, `persist: "always"`; facts 35, 46) is shown as suggested and never
+What is kept on disk (`acceptWithExecpolicyAmendment`, `persist: "always"`; A11, A15) is shown as suggested and never
 sent. No answer carries a reason, and none an edited input, but for permissions: an edit of them may leave some out. `cancel`
 ends the turn that asked; where that is not the run's own, or does not end, the turn is stopped by other means too.
 """

@@ -5,10 +5,10 @@ in the request itself:
 
 | context       | what                                                                                                    |
 |---            |---                                                                                                      |
-| `item`        | the item that waits: the request names a patch, or an MCP call, without what is in it (facts 38, 45)     |
+| `item`        | the item that waits: the request names a patch, or an MCP call, without what is in it (A12, A14)     |
 | `child`       | whether a sub-agent asks: cancelling its turn does not cancel the run                                    |
 
-A request that has no item (permissions, questions; facts 44, 49) is shown as a call, with our answer as its result. An ask
+A request that has no item (permissions, questions; A13, A16) is shown as a call, with our answer as its result. An ask
 is taken back by `serverRequest/resolved` and by the end of its turn. What was answered in our hook already is not asked again:
 the driver answers it (`AppServerDecoder.answered_by_hook`).
 """
@@ -84,12 +84,12 @@ class Asks:
             self._calls.ended(entry.thread, ToolResult(entry.call, content, refused), entry.method, out)
 
     def resolved(self, params: JSON, out: Out) -> bool:
-        """`serverRequest/resolved`: answered, by us or by another client, or taken back."""
+        """`serverRequest/resolved`: answered, which our own answer has told already, or taken back."""
         if not isinstance(params.get("requestId"), str | int):
             return False
         key = request_key(params["requestId"])
-        self._open.pop(key, None)
-        out.withdraw(key, "the agent no longer waits for it")
+        if self._open.pop(key, None) is not None:
+            out.withdraw(key, "the agent no longer waits for it")
         return True
 
     def turn_ended(self, thread: Thread, turn: Turn, out: Out) -> None:
@@ -100,7 +100,7 @@ class Asks:
                 out.withdraw(key, "the turn that asked is over")
 
     def _mcp_call(self, thread: Thread, params: dict[str, JSON]) -> Call | None:
-        """The MCP call that an elicitation is about. It names no item: server, tool and arguments tell (fact 45)."""
+        """The MCP call that an elicitation is about. It names no item: server, tool and arguments tell (A14)."""
         meta = mapping(params.get("_meta"))
         if meta.get("codex_approval_kind") != "mcp_tool_call":
             return None

@@ -1,8 +1,8 @@
 """Texts and reasoning: pieces while they stream, the whole once, under one id.
 
 A message is one block, named by its item. Of a reasoning item each part of the summary and of the content is a block of its
-own: `<item>/summary/0`. What the completed item says counts, whatever the pieces were (trap 2). An item that never
-completes (an interrupt, a steer in 0.171; wire facts 17, 19) is told from its pieces when the agent goes on to something
+own: `<item>/summary/0`. What the completed item says counts, whatever the pieces were (A20). An item that never
+completes (an interrupt, a steer in 0.171; wire truth A3, A4) is told from its pieces when the agent goes on to something
 else or its turn ends, and a notice says that it broke off.
 """
 
@@ -24,12 +24,15 @@ class _Block:
 class Blocks:
     """The blocks of one process that stream now."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, partials: bool = True) -> None:
+        self._partials = partials
         self._open: dict[tuple[str, str], _Block] = {}
 
     def piece(self, thread: Thread, kind: str, block: str, text: str, native: str, out: Out) -> None:
         """A piece of a block."""
         self._open.setdefault((thread.id, block), _Block(kind)).pieces.append(text)
+        if not self._partials:
+            return
         if kind == TEXT:
             out.event(AssistantText(text, block.partition("/")[0], block, partial=True), native, thread.parent)
         elif kind == THINKING:

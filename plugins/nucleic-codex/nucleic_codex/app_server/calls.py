@@ -2,7 +2,7 @@
 
 The call of an item is told when the item starts, or when something else names it first: our hook, or a request that has no
 item. A call that its turn leaves open is the core's to close, but for commands: one that outlives the wait of its tool runs
-on (wire facts 20, 21), which is no failure. What such a call says later is a notice: a call has one result.
+on (wire truth A6), which is no failure. What such a call says later is a notice: a call has one result.
 """
 
 import attrs

@@ -1,6 +1,6 @@
 """Changes of files as Codex writes them, as our events and as unified diffs.
 
-A change is `{path, kind: {type, move_path}, diff}` (wire fact 38). `diff` is the plain content of a file that is added or
+A change is `{path, kind: {type, move_path}, diff}` (wire truth A12). `diff` is the plain content of a file that is added or
 deleted, and bare hunks of one that is updated; where it is moved too, with `Moved to: ...` below them.
 """
 

@@ -50,13 +50,16 @@ _LONGEST_REFUSAL = 500  # characters: of an unknown method Codex lists all that 
 
 
 class AppServerDecoder:
-    """Reads one app-server. `cwd` is where the agent works, until its thread says so."""
+    """Reads one app-server.
 
-    def __init__(self, *, cwd: Path | None = None) -> None:
+    `cwd` is where the agent works, until its thread says so. Without `partials` the pieces of a text are kept to ourselves.
+    """
+
+    def __init__(self, *, cwd: Path | None = None, partials: bool = True) -> None:
         where = None if cwd is None else str(cwd)
         self._version: str | None = None
         self._requests: dict[str, tuple[str, JSON]] = {}
-        self._threads, self._blocks, self._calls = Threads(), Blocks(), Calls()
+        self._threads, self._blocks, self._calls = Threads(), Blocks(partials=partials), Calls()
         self._inputs, self._hooked, self._limits = Inputs(), HookedCalls(), RateLimits()
         self._items = Items(self._threads, self._blocks, self._calls, self._inputs, where)
         self._asks = Asks(self._calls, self._hooked)
@@ -219,7 +222,7 @@ class AppServerDecoder:
         return True
 
     def _turn_completed(self, thread: Thread, params: Params, method: str, out: Out) -> bool:
-        """The one place where an outcome comes from. The end of another turn than the one that runs moves nothing (trap 4)."""
+        """The one place where an outcome comes from. The end of another turn than the one that runs moves nothing (A7)."""
         ended = mapping(params.get("turn"))
         turn_id, status, error = string(ended.get("id")), ended.get("status"), ended.get("error")
         if turn_id is None or turn_id in thread.over or status not in ("completed", "interrupted", "failed"):
@@ -327,7 +330,7 @@ class AppServerDecoder:
 
 
 def _last_text(turn: Params) -> str | None:
-    """The last message among the items that a turn's end repeats; none in 0.141 (wire fact 14)."""
+    """The last message among the items that a turn's end repeats; none in 0.141 (wire truth A1)."""
     texts = [
         text
         for item in sequence(turn.get("items"))

@@ -212,7 +212,8 @@ class AppServerDriver(RpcDriver):
         try:
             await self.peer.call("turn/interrupt", {"threadId": thread, "turnId": turn}, deadline=INTERRUPT_DEADLINE)
         except AgentSilent:
-            self.link.signal(signal.SIGINT)
+            if self._turns.get(thread) == turn:  # 0.146 leaves an interrupt unanswered whose turn just ended
+                self.link.signal(signal.SIGINT)
         except (AgentGone, AgentRefused):
             pass  # it has ended by itself
 

@@ -4,7 +4,7 @@
 |---                                       |---                                                                            |
 | channel `queue`: `{"id"}`                | queued by our driver until the running turn ends                              |
 | channel `queue`: `{"id", "refused"}`     | refused by our driver, with the reason                                        |
-| the reply to `turn/steer`                | queued: up to 0.147 Codex takes it when the current answer is complete        |
+| the reply to `turn/steer`                | queued: before 0.171 Codex takes it when the current answer is complete        |
 | item `userMessage` with that `clientId`  | taken: delivered as the first of its turn, merged as any other (all versions) |
 | an error reply, but for -32001           | refused; an overloaded agent is asked again with the same id                  |
 | the end of the turn that it was meant for | refused: a hook blocked it, or the turn was interrupted before               |
@@ -64,7 +64,7 @@ class Inputs:
             result = mapping(reply.get("result"))
             turn = string(mapping(result.get("turn")).get("id")) or string(result.get("turnId"))
             if method == TURN_START and root is not None and root.turn is not None and root.turn.id == turn:
-                self._starts -= 1  # it was taken into the turn that runs (wire fact 18)
+                self._starts -= 1  # it was taken into the turn that runs (wire truth A5)
             if waiting is not None and input_id is not None:
                 waiting.turn = turn
                 if root is not None and turn in root.over:

@@ -15,7 +15,7 @@
 | hookPrompt, contextCompaction,      |                       | notice                                                        |
 |   entered-, exitedReviewMode        |                       |                                                               |
 
-A completed item that never started is told as a call all the same (trap 3 has them out of order). Unknown types are raw.
+A completed item that never started is told as a call all the same (A20). Unknown types are raw.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Tokens of one thread: each model call while a turn runs, and the turn's sum when it ends.
 
 `thread/tokenUsage/updated` comes after each model call with `last`, the call's own figures, and `total`, the thread's, which
-survives resume and fork (wire fact 15). What counts is how far `total` moved: around a compaction `last` is repeated, or
+survives resume and fork (wire truth A2). What counts is how far `total` moved: around a compaction `last` is repeated, or
 is an estimate, without any call, and `total` stays; of a call that an interrupt cut off only `total` tells. `last` says
 where `total` began when the thread is older than this process. Without a `total`, `last` counts.
 

@@ -21,6 +21,7 @@ SILENT = {
     "item/autoApprovalReview/started": "its completion says it",
     "hook/started": "its completion says it",
     "thread/compacted": "the item contextCompaction says it",
+    "serverRequest/resolved": "our own answer was told",
     "remoteControl/status/changed": "of the desktop program",
     "thread/readState/changed": "of the desktop program",
     "thread/section/changed": "of the desktop program",
@@ -118,7 +119,7 @@ def _closed(params: Params) -> EventData | None:
 
 
 def _plan(params: Params) -> EventData | None:
-    """The plan tool, up to 0.147 (wire fact 28)."""
+    """The plan tool, before 0.171 (wire truth A10)."""
     entries: list[JSON] = []
     for step in sequence(params.get("plan")):
         content, status = string(mapping(step).get("step")), mapping(step).get("status")
@@ -131,7 +132,7 @@ def _plan(params: Params) -> EventData | None:
 
 
 def _review(params: Params) -> EventData | None:
-    """Codex's own reviewer decided instead of us (wire fact 50)."""
+    """Codex's own reviewer decided instead of us (wire truth A17)."""
     review, call = mapping(params.get("review")), params.get("targetItemId")
     status = string(review.get("status"))
     if status is None:
@@ -223,7 +224,7 @@ def error_kind(error: JSON) -> str | None:
 
 
 def error_text(error: JSON) -> str:
-    """What went wrong, for people. Of a 400 the message is the provider's whole answer as a string (wire fact 25)."""
+    """What went wrong, for people. Of a 400 the message is the provider's whole answer as a string (wire truth A9)."""
     text = string(mapping(error).get("message")) or "The agent failed and did not say why."
     if text.lstrip().startswith("{"):
         try:
@@ -235,7 +236,7 @@ def error_text(error: JSON) -> str:
 
 
 def turn_error(params: Params, *, fatal: bool) -> Error:
-    """An `error` notification. A retry is none of the turn's: `willRetry`, with the attempt in its text (wire fact 24)."""
+    """An `error` notification. A retry is none of the turn's: `willRetry`, with the attempt in its text (wire truth A8)."""
     error = mapping(params.get("error"))
     text, more = error_text(error), string(error.get("additionalDetails"))
     attempt = _ATTEMPT.search(text) if params.get("willRetry") is True else None

@@ -1,6 +1,6 @@
 """Sets of permissions, as `item/permissions/requestApproval` asks for them: which paths they name, and how they may shrink.
 
-A set is `{"network": {"enabled"}, "fileSystem": {"read", "write": [path], "entries": [{"path", "access"}]}}` (wire fact 44). An
+A set is `{"network": {"enabled"}, "fileSystem": {"read", "write": [path], "entries": [{"path", "access"}]}}` (wire truth A13). An
 entry's path is `{"type": "path", "path"}`, a pattern, or a place with a name, such as the root.
 """
 

@@ -22,7 +22,7 @@ def nucleic_prober() -> AppServerProber:
 @hookimpl
 def nucleic_decoder(run: RunSpec) -> AppServerDecoder:
     """Its messages as events."""
-    return AppServerDecoder(cwd=run.cwd)
+    return AppServerDecoder(cwd=run.cwd, partials=run.partials)
 
 
 @hookimpl

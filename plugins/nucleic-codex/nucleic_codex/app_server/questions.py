@@ -1,8 +1,8 @@
 """Questions to a person: those of the agent (`item/tool/requestUserInput`) and those of MCP servers (elicitations).
 
-A server asks with a form, whose fields have types, or sends the user to an address (wire facts 45, 49). Nobody's answer is
+A server asks with a form, whose fields have types, or sends the user to an address (wire truth A14, A16). Nobody's answer is
 invented: what was not answered is left out, and where nobody answered at all, a form is cancelled, which does not stop
-the turn (fact 46).
+the turn (A15).
 """
 
 import math

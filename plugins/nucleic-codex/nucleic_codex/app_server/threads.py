@@ -1,6 +1,6 @@
 """The threads that live in one app-server: the session's own, those of its sub-agents, and what runs in each.
 
-Everything on the wire names a thread (wire fact 23). The root is the thread that our `thread/start`, `thread/resume` or
+Everything on the wire names a thread (wire truth A7). The root is the thread that our `thread/start`, `thread/resume` or
 `thread/fork` opened. A sub-agent's thread is named by the item that started it, whose id is its `parent` from then on. A
 thread that nobody explained is a scope of its own, with its own id as `parent`: nothing in it moves the root.
 """
