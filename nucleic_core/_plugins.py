@@ -16,6 +16,7 @@ import attrs
 import pluggy
 
 from nucleic_core import hookspecs
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core.approvals import ApprovalPolicy
 from nucleic_core.backend import ApprovalMapper, Decoder, Driver, Observer, Prober, SessionView
 from nucleic_core.capabilities import BackendCapabilities
@@ -131,7 +132,8 @@ class Plugins:
             try:
                 plugin = entry.load()
                 check(plugin)
-            except (Exception, SystemExit) as exc:
+            except BaseException as raised:
+                exc = failure_of(raised)
                 self.broken[key] = str(exc) if isinstance(exc, NucleicError) else f"{type(exc).__name__}: {exc}"
                 log.warning("%s %s not loaded: %s", entry.group, entry.name, self.broken[key])
             else:
@@ -244,9 +246,9 @@ class Hooks:
         for impl in reversed(getattr(self._hook, name).get_hookimpls()):
             try:
                 answer = impl.function(*(arguments[a] for a in impl.argnames))
-            except Exception as exc:
-                log.warning("%s of %s failed: %r", name, impl.plugin_name, exc)
-                answer = exc
+            except BaseException as exc:
+                answer = failure_of(exc)
+                log_failure(log, f"{name} of {impl.plugin_name}", answer)
             if answer is not None:
                 given.append((impl.plugin_name, answer))
         return given
@@ -264,7 +266,8 @@ class Hooks:
         """Errors that a plugin raises on purpose pass; any other is its fault, and said to be."""
         try:
             return call()
-        except NucleicError:
-            raise
-        except Exception as exc:
-            raise BackendBroken(f"The backend {self._backend!r} cannot be used: {what} raised {exc!r}") from exc
+        except BaseException as exc:
+            failure = failure_of(exc)
+            if isinstance(failure, NucleicError):
+                raise failure from failure.__cause__
+            raise BackendBroken(f"The backend {self._backend!r} cannot be used: {what} raised {failure!r}") from failure

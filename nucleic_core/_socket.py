@@ -19,6 +19,7 @@ from typing import Literal
 import orjson
 import trio
 
+from nucleic_core._faults import log_failure
 from nucleic_core._session.session import Session
 from nucleic_core._values import JSON
 from nucleic_core._wire.descendants import COOKIE_VARIABLE, carried_cookies, lives
@@ -126,8 +127,8 @@ class ControlSocket:
                         await stream.send_all(orjson.dumps(answer, default=plain) + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             pass  # the client has gone
-        except Exception:
-            log.exception("control socket: a client's request failed")
+        except Exception as exc:
+            log_failure(log, "control socket: a client's request", exc)
         finally:
             places.release()
 
@@ -141,7 +142,7 @@ class ControlSocket:
             return {"ok": True, **await self._verb(request)}
         except Exception as exc:  # a driver's own error among them: the client is to hear of it
             if not isinstance(exc, NucleicError | ValueError):
-                log.exception("control socket: a request failed")
+                log_failure(log, "control socket: a request", exc)
             extra = {"by": exc.by} if isinstance(exc, ApprovalClosed) else {}
             return {"error": str(exc), "kind": type(exc).__name__, **extra}
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import attrs
 import trio
 
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core.approvals import Allow, ApprovalPolicy, ApprovalRequest, Deny, Escalate, Trace, Verdict
 from nucleic_core.errors import BadSettings
 
@@ -59,7 +60,8 @@ class Seat:
     def _own_name(self) -> str:
         try:
             return str(self.policy.name)
-        except Exception:  # it is somebody's property, or missing; `decide` may do all the same
+        except BaseException as exc:  # it is somebody's property, or missing; `decide` may do all the same
+            failure_of(exc)
             return type(self.policy).__name__
 
 
@@ -143,9 +145,10 @@ async def consult(seats: Sequence[Seat], request: ApprovalRequest) -> Verdicts:
             verdict = await seats[seat].policy.decide(request)
             if not isinstance(verdict, Allow | Deny | Escalate | None):
                 raise TypeError(f"a policy must return Allow, Deny, Escalate or None, not {verdict!r}")
-        except Exception as exc:
-            log.warning("policy %s failed: %r", seats[seat].name, exc)
-            note(seat, "failed", f"{type(exc).__name__}: {exc}")
+        except BaseException as exc:
+            failure = failure_of(exc)
+            log_failure(log, f"the policy {seats[seat].name}", failure)
+            note(seat, "failed", f"{type(failure).__name__}: {failure}")
             return
         if isinstance(verdict, Allow) and trio.current_time() - started > PATIENCE:
             return  # it held up everything else meanwhile, the deadline included

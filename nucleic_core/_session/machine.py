@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 import trio
 
 from nucleic_core._approvals.coordinator import Coordinator
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._plugins import Hooks
 from nucleic_core._session.link import ProcessLink
 from nucleic_core._session.pipeline import Pipeline
@@ -99,7 +100,10 @@ class Machine:
         ledger = self._pipeline.ledger
         if ledger.turn_running and self.driver is not None:
             ledger.interrupted = True
-            await self.driver.interrupt()
+            try:
+                await self.driver.interrupt()
+            except BaseException as exc:
+                raise failure_of(exc) from exc.__cause__
         else:
             self._interrupt_wanted = ledger.input_waits
             await trio.lowlevel.checkpoint()
@@ -123,8 +127,12 @@ class Machine:
         """Everything from the driver's entry to the run's end. Never raises: `failure` says what went wrong."""
         try:
             await self._whole_life()
-        except Exception as exc:
-            self.failure = _plain(exc)
+        except BaseException as exc:
+            failure = failure_of(exc)
+            if self.failure is None:
+                self.failure = failure
+            else:
+                log_failure(log, "the driver's exit", failure)
         finally:
             self._report_failure()
             self.ready.set()
@@ -143,8 +151,8 @@ class Machine:
                 try:
                     if not self._ending.is_set():
                         await self._with_process(driver)
-                except Exception as exc:
-                    self.failure = _plain(exc)  # now: a driver that hangs in its exit must not hide it
+                except BaseException as exc:
+                    self.failure = failure_of(exc)  # now: a driver that hangs in its exit must not hide it
                 finally:
                     step.deadline = trio.current_time() + FAREWELL
 
@@ -186,14 +194,16 @@ class Machine:
                     await child.wait()
                 if self._started:  # else it is a start that failed
                     self.end("gone")
-            except Exception as exc:
+            except BaseException as exc:
                 if not self._started:
                     raise
-                failure = self._driver_failure(exc)
+                failure = self._driver_failure(failure_of(exc))
                 if isinstance(failure, AgentGone):
                     self.end("gone")
                 else:
-                    log.exception("the driver failed")
+                    log_failure(
+                        log, "the driver", failure.__cause__ if isinstance(failure.__cause__, Exception) else failure
+                    )
                     self.failure = failure
                     self.end("failed")
             finally:
@@ -238,9 +248,10 @@ class Machine:
                 try:
                     await nursery.start(carry)
                     self._started = True
-                except Exception as exc:
+                except BaseException as raised:
+                    exc = failure_of(raised)
                     if isinstance(exc, NucleicError) and not isinstance(exc, AgentGone):
-                        raise
+                        raise exc from exc.__cause__
                     with trio.move_on_after(1.0):  # a driver often fails because the process just has: that tells more
                         await child.wait()
                     if child.returncode is None:
@@ -311,7 +322,6 @@ class Machine:
 
     def _driver_failure(self, failure: Exception) -> Exception:
         """What a driver raised, as an error of ours."""
-        failure = _plain(failure)
         if isinstance(failure, NucleicError):
             return failure
         text = f"The driver of {self._run.backend} failed: {failure!r}."
@@ -323,14 +333,14 @@ class Machine:
         """A step of the wind-down that may fail without stopping it."""
         try:
             await step
-        except Exception as exc:
-            log.warning("while ending the session: %r", exc)
+        except BaseException as exc:
+            log_failure(log, "a step of the session's end", failure_of(exc))
 
     async def _isolated(self, task: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         try:
             await task(*args)
-        except Exception:
-            log.exception("a task of the session failed")
+        except BaseException as exc:
+            log_failure(log, "a task of the session", failure_of(exc))
 
 
 def last_words(child: ChildProcess) -> str:
@@ -353,10 +363,3 @@ def describe_exit(returncode: int | None) -> str:
 
 def _fatal(failure: Exception) -> Error:
     return Error(str(failure), recoverable=False, code=type(failure).__name__)
-
-
-def _plain(failure: Exception) -> Exception:
-    """Our errors are never groups: of several, the first tells."""
-    while isinstance(failure, ExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure

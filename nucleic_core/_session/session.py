@@ -10,6 +10,7 @@ import trio
 
 from nucleic_core._approvals.coordinator import Coordinator
 from nucleic_core._approvals.rules import AlwaysRule
+from nucleic_core._faults import failure_of
 from nucleic_core._session.ledger import Item
 from nucleic_core._session.machine import Machine
 from nucleic_core._session.pipeline import Pipeline
@@ -183,7 +184,7 @@ class Session:
         except BaseException as exc:
             if message.id in ledger.pending_inputs and self.pipeline.failure is None:
                 self.record([(InputAccepted(message.id, "refused", str(exc) or type(exc).__name__), None, None)])
-            raise
+            raise failure_of(exc) from exc.__cause__
         if not self._capabilities.follow_up and message.id in ledger.pending_inputs:
             # Such a backend has no word for it: what it takes between turns it takes at once.
             self.record([(InputAccepted(message.id, "delivered"), None, None)])

@@ -6,6 +6,7 @@ from pathlib import Path
 import trio
 
 from nucleic_core._background import Background
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._session.session import Session
 from nucleic_core._store.git import GitPosition, git_position
 from nucleic_core._store.transcript import now
@@ -95,9 +96,10 @@ class Observers:
             if isinstance(observer, Exception):
                 raise observer
             await observer.observe(self._session.events())
-        except Exception as exc:
-            log.warning("the observer %s failed: %r", name, exc)
-            self._session.pipeline.mention(Notice("observer", f"The observer {name} failed: {exc!r}"))
+        except BaseException as exc:
+            failure = failure_of(exc)
+            log_failure(log, f"the observer {name}", failure)
+            self._session.pipeline.mention(Notice("observer", f"The observer {name} failed: {failure!r}"))
         finally:
             self._running -= 1
             if self._running == 0:

@@ -20,13 +20,13 @@ import itertools
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from traceback import format_tb
 from types import TracebackType
 from typing import Self
 
 import h11
 import trio
 
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._values import JSON
 from nucleic_core._wire.mcp_http import ClientGone, HttpConnection, Refused
 from nucleic_core._wire.mcp_protocol import (
@@ -227,8 +227,9 @@ class McpServer:
         self._pending[call.key] = call
         try:
             self._on_call(call)
-        except Exception as error:
-            _log_bug("on_call", error)
+        except BaseException as raised:
+            error = failure_of(raised)
+            log_failure(logger, "on_call", error)
             call.fail(f"The call could not be taken: {type(error).__name__}.")
         return call
 
@@ -285,13 +286,8 @@ class McpServer:
         call._close(None)
         try:
             self._on_cancel(call, reason)
-        except Exception as error:
-            _log_bug("on_cancel", error)
-
-
-def _log_bug(callback: str, error: Exception) -> None:
-    """Say where a callback raised, without the exception's text: it may hold what the agent works on."""
-    logger.error("%s raised %s\n%s", callback, type(error).__qualname__, "".join(format_tb(error.__traceback__)))
+        except BaseException as error:
+            log_failure(logger, "on_cancel", failure_of(error))
 
 
 def _header(head: h11.Request, name: bytes) -> bytes | None:
