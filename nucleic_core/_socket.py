@@ -21,7 +21,7 @@ import trio
 
 from nucleic_core._faults import log_failure
 from nucleic_core._session.session import Session
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core._wire.descendants import COOKIE_VARIABLE, carried_cookies, lives
 from nucleic_core._wire.framing import LineFramer, Oversize
 from nucleic_core.approvals import Allow, AllowAlways, Answers, CancelRun, Decision, Deny
@@ -196,8 +196,9 @@ def _refusal(peer: trio.socket.SocketType) -> str:
 
 
 def _place() -> str:
-    """Where the socket's directory goes: the runtime directory, unless it is missing or too long for a socket's path."""
+    """Where the socket's directory goes: the runtime directory, unless it is missing, no text, or too long for a socket's path."""
     for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()):
-        if place and len(os.fsencode(place)) <= _LONGEST_PLACE and os.access(place, os.W_OK | os.X_OK):
+        fits = place is not None and unicode_text(place) == place and 0 < len(os.fsencode(place)) <= _LONGEST_PLACE
+        if place and fits and os.access(place, os.W_OK | os.X_OK):
             return place
     return "/tmp"  # noqa: S108

@@ -53,7 +53,7 @@ class BadSettings(NucleicError):
 
 
 class BadDirectory(NucleicError):
-    """The run's working directory does not exist or is no directory."""
+    """The run's working directory does not exist, is no directory, or has a name that is no UTF-8."""
 
 
 class SessionBusy(NucleicError):

@@ -28,7 +28,7 @@ from nucleic_core._store.git import git_position
 from nucleic_core._store.header import Header
 from nucleic_core._store.redaction import secrets_of
 from nucleic_core._store.transcript import Transcript, now
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core.approvals import ApprovalPolicy, Rule
 from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import AgentGone, BadDirectory, SessionBusy, Unsupported
@@ -156,6 +156,10 @@ def _plan(
     where = Path(cwd if cwd is not None else past.header.cwd if past is not None else ".").absolute()
     if not where.is_dir():
         raise BadDirectory(f"{where} is no directory; give the run one that exists (--cwd).")
+    if not _is_text(where):
+        raise BadDirectory(
+            f"The name {str(where)!r} is no UTF-8, so neither an agent's protocol nor a transcript can hold it; rename it."
+        )
     session, native = str(uuid.uuid4()), None
     if past is not None:
         header = past.header
@@ -193,6 +197,10 @@ def _plan(
         fork=fork,
         settings=dict(options.get("settings", {})),
     )
+
+
+def _is_text(path: Path) -> bool:
+    return unicode_text(str(path)) == str(path)
 
 
 def _check(run: RunSpec, capabilities: BackendCapabilities) -> None:

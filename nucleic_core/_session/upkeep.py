@@ -42,7 +42,13 @@ class IndexKeeper:
             await self._changed.wait()
 
     async def write(self) -> None:
-        """Write the row as it is now."""
+        """Write the row as it is now; whatever goes wrong, it is a row of a list and no reason to end a session."""
+        try:
+            await self._write()
+        except Exception as exc:
+            log_failure(log, "the index row", exc)
+
+    async def _write(self) -> None:
         session, self._changed, self._written = self._session, trio.Event(), self._session.status
         header = session.header
         position = await git_position(session.cwd) or GitPosition()

@@ -83,12 +83,9 @@ class Transcript:
                     f"session {header.session} exists already. Resume it, or choose another id."
                 ) from exc
             undo.callback(os.close, fd)
+            undo.callback(path.unlink, missing_ok=True)  # without its header it could never be opened
             line = header.to_line() + b"\n"
-            try:
-                _write_all(fd, line)
-            except OSError:
-                path.unlink()  # without its header it could never be opened
-                raise
+            _write_all(fd, line)
             undo.pop_all()
         return cls(directory, lock, fd, Feed(path, header, len(line), 1, len(line)), secrets)
 
