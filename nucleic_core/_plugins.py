@@ -9,7 +9,7 @@ backend and the extensions, so no other backend can answer.
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import attrs
@@ -123,7 +123,7 @@ class Plugins:
             plugin = self._load(extension, _check_extension)
             if plugin is not None and not manager.is_registered(plugin):
                 manager.register(plugin, name)
-        return Hooks(manager, backend_id)
+        return Hooks(manager, backend_id, self.broken_extensions())
 
     def _load(self, entry: Entry, check: "_Check") -> object | None:
         """Load once; a failure is kept, so that every later session is spared the attempt."""
@@ -195,10 +195,11 @@ def _check_extension(plugin: object) -> None:
 class Hooks:
     """The typed face of one session's hooks."""
 
-    def __init__(self, manager: pluggy.PluginManager, backend: str) -> None:
+    def __init__(self, manager: pluggy.PluginManager, backend: str, broken: Mapping[str, str]) -> None:
         self._manager = manager
         self._hook = manager.hook
         self._backend = backend
+        self._broken = broken
 
     def prober(self) -> Prober | None:
         """The backend's prober, if it has one."""
@@ -233,8 +234,9 @@ class Hooks:
         return spec
 
     def policies(self, run: RunSpec, session: SessionView) -> list[tuple[str, ApprovalPolicy | Exception]]:
-        """Every extension's policy; a plugin that raises stands with its error, because it might have denied."""
-        return self._each("nucleic_approval_policy", {"run": run, "session": session})
+        """Every extension's policy. One that raises, or that was not loaded, stands with its error: it might have denied."""
+        lost = [(name, BackendBroken(f"the plugin is not loaded: {why}")) for name, why in self._broken.items()]
+        return [*self._each("nucleic_approval_policy", {"run": run, "session": session}), *lost]
 
     def observers(self, run: RunSpec, session: SessionView) -> list[tuple[str, Observer | Exception]]:
         """Every extension's observer, or the error in its place."""

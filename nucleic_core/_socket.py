@@ -196,7 +196,7 @@ def _refusal(peer: trio.socket.SocketType) -> str:
 
 
 def _place() -> str:
-    """Where the socket's directory goes: the runtime directory, unless it is missing, no text, or too long for a socket's path."""
+    """Where the socket's directory goes: the runtime directory, unless that is missing, no text, or too long for a path."""
     for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()):
         fits = place is not None and unicode_text(place) == place and 0 < len(os.fsencode(place)) <= _LONGEST_PLACE
         if place and fits and os.access(place, os.W_OK | os.X_OK):

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from core_agents import FakeDecoder, FakeDriver, Scripted, events_of, extension, only, open_fake
-from nucleic_core import BackendBroken, StartFailed
+from nucleic_core import BackendBroken, BadSettings, StartFailed
 from nucleic_core._background import background
 from nucleic_core._faults import failure_of
 from nucleic_core.events import ApprovalResolved, AssistantText, Error, Notice, Raw, RunFinished
@@ -176,6 +176,49 @@ async def test_a_policy_that_is_cancelled_in_a_group_is_not_waited_for(tmp_path:
         with trio.fail_after(1.5):  # before the policies' own deadline
             await session.interrupt()
     assert only(await events_of(session), ApprovalResolved).cause == "interrupted"
+
+
+# -- extensions that cannot be loaded -----------------------------------------------------------------------------------
+
+
+def _no_module() -> Any:
+    raise ImportError("no module named corp")
+
+
+class Nothing:
+    """An extension that does nothing."""
+
+    NUCLEIC_API = 1
+
+
+@pytest.mark.parametrize(
+    "broken", [[extension(_no_module, "corp")], [extension(Nothing(), "corp"), extension(Nothing(), "corp")]]
+)
+async def test_an_extension_that_cannot_be_loaded_withdraws_every_allow_since_it_might_have_denied(
+    tmp_path: Path, broken: Any
+) -> None:
+    async with open_fake(Scripted(ASKS), "go", *broken, cwd=tmp_path, policies=["allow"], responder="deny") as session:
+        events = await events_of(session)
+    resolved = only(events, ApprovalResolved)
+    assert (resolved.cause, resolved.decided_by) == ("no_responder", "nucleic")
+    (failed,) = [trace for trace in resolved.trace if trace.verdict == "failed"]
+    assert failed.policy == "corp"
+    assert "not loaded" in failed.why
+    assert "corp is not loaded" in only(events, Notice).text
+
+
+async def test_beside_an_extension_that_cannot_be_loaded_denials_still_count(tmp_path: Path) -> None:
+    lost = extension(_no_module, "corp")
+    async with open_fake(Scripted(ASKS), "go", lost, cwd=tmp_path, policies=["deny"]) as session:
+        events = await events_of(session)
+    assert only(events, ApprovalResolved).decided_by == "policy:deny"
+
+
+async def test_an_extension_that_cannot_be_loaded_cannot_be_named(tmp_path: Path, home: Path) -> None:
+    with pytest.raises(BadSettings, match="ImportError: no module named corp"):
+        async with open_fake(Scripted(ASKS), "go", extension(_no_module, "corp"), cwd=tmp_path, policies=["corp"]):
+            pass
+    assert not (home / "sessions").exists()
 
 
 # -- helper tasks -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ one that the run or the user's settings name. A policy that raises or takes too 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import trio
@@ -67,7 +67,10 @@ class Seat:
 
 @attrs.frozen
 class Broken:
-    """In the place of a policy that its plugin could not build; it might have denied, so it withdraws every Allow."""
+    """In the place of a policy that its plugin could not build, or of a plugin that could not be loaded.
+
+    It might have denied, so it withdraws every Allow.
+    """
 
     name: str
     error: Exception
@@ -96,11 +99,19 @@ def shipped(name: str) -> ApprovalPolicy:
         raise BadSettings(f"No policy is called {name!r}. Shipped: {', '.join(SHIPPED)}.") from None
 
 
-def check_names(wanted: Sequence[str | ApprovalPolicy], plugins: Sequence[str]) -> None:
-    """Raise BadSettings for a policy that nobody here can give, before anything is begun."""
+def check_names(wanted: Sequence[str | ApprovalPolicy], plugins: Sequence[str], broken: Mapping[str, str]) -> None:
+    """Raise BadSettings for a policy that nobody here can give, before anything is begun.
+
+    `broken`: which of the plugins could not be loaded, and why.
+    """
     for item in wanted:
-        if isinstance(item, str) and item not in plugins:
-            shipped(item)
+        if isinstance(item, str) and item not in SHIPPED:
+            if item in broken:
+                raise BadSettings(
+                    f"The policy {item!r} cannot be had, its plugin is not loaded: {broken[item]}. Mend or uninstall it."
+                )
+            if item not in plugins:
+                shipped(item)
 
 
 def seat_policies(

@@ -81,8 +81,8 @@ async def open_session(
     they leave open: "wait" for `respond` and the control socket, "deny", or an async function. `approval_deadline`:
     seconds after which an ask is denied; none unless set.
 
-    Raises a NucleicError that says what to do: BackendMissing, BackendBroken, Unsupported, BadDirectory, SessionNotFound,
-    SessionBusy, StartFailed, HandshakeTimeout, TranscriptFailed.
+    Raises a NucleicError that says what to do: BackendMissing, BackendBroken, Unsupported, BadDirectory, BadSettings,
+    SessionNotFound, SessionBusy, StartFailed, HandshakeTimeout, TranscriptFailed.
     """
     async with AsyncExitStack() as stack:
         if host is None:
@@ -92,7 +92,7 @@ async def open_session(
         hooks = host.plugins.backend(run.backend)
         capabilities = hooks.capabilities(run)
         _check(run, capabilities)
-        check_names(policies, host.plugins.extensions)
+        check_names(policies, host.plugins.extensions, host.plugins.broken_extensions())
         transcript = await _open_transcript(host, run, past)
         host.syncer.add(transcript)
         try:
@@ -313,7 +313,9 @@ async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host, title
             await session.machine.ready.wait()
             session.machine.check_started()
             for name, why in host.plugins.broken_extensions().items():
-                session.pipeline.mention(Notice("plugin", f"The plugin {name} is not loaded: {why}"))
+                session.pipeline.mention(
+                    Notice("plugin", f"The plugin {name} is not loaded, so nothing is allowed by a policy: {why}")
+                )
             tasks.start_soon(keeper.run)
             observers.start(tasks)
             if run.prompt is not None:
