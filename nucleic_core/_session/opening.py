@@ -75,7 +75,8 @@ async def open_session(
 
     With a prompt the session ends by itself at the first idle; `keep_open` (and no prompt) keeps it for `send` until
     `finish` or the end of the block. Nothing outlives the block. `resume` is our session id, and `fork` gives the agent
-    a new native session with the same past, in a transcript of its own.
+    a new native session with the same past, in a transcript of its own. At the end of a block that raised nothing,
+    TranscriptFailed says that not all of the transcript may be on the disk.
 
     `policies`: names (shipped ones, or entry points of installed plugins) and policy objects. `responder` answers what
     they leave open: "wait" for `respond` and the control socket, "deny", or an async function. `approval_deadline`:
@@ -104,6 +105,8 @@ async def open_session(
         finally:
             with trio.CancelScope(shield=True):
                 await host.syncer.close(transcript)
+        if transcript.failure is not None:  # the last sync failed, after a run that knew of nothing
+            raise transcript.failure
 
 
 async def run(

@@ -51,9 +51,14 @@ class Redactor:
     """Replaces secrets in encoded lines. Looking costs one byte search a secret; only a line with a find is taken apart."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        known = {unicode_text(secret) for secret in secrets if len(secret) >= SHORTEST}
+        self._known: set[str] = set()
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Replace these as well."""
+        self._known.update(unicode_text(secret) for secret in secrets if len(secret) >= SHORTEST)
         # Agents quote JSON inside JSON (a tool's input as text), where a secret stands escaped once more.
-        texts = {form for secret in known for form in (secret, _escaped(secret), json.dumps(secret)[1:-1])}
+        texts = {form for secret in self._known for form in (secret, _escaped(secret), json.dumps(secret)[1:-1])}
         self._texts = sorted(texts, key=len, reverse=True)  # a secret that contains another goes first
         self._forms = tuple(_escaped(text).encode() for text in self._texts)
 
