@@ -67,7 +67,18 @@ class LineDriver:
     that interrupts a turn; None: the process group gets SIGINT).
     """
 
-    link: Link
+    _link: Link | None = None
+
+    @property
+    def link(self) -> Link:
+        """The link of the conversation, as `converse` got it. Raises AgentGone as long as there is none."""
+        if self._link is None:
+            raise AgentGone("The agent is not ready yet, so nothing can be sent to it.")
+        return self._link
+
+    @link.setter
+    def link(self, link: Link) -> None:
+        self._link = link
 
     def prompt(self, message: AgentInput) -> JSON:
         """The line that carries a user message."""

@@ -18,7 +18,7 @@ class FakeLink:
 
     def __init__(self, run):
         self.run = run
-        self.written, self.given, self.notices, self.signals, self.told = [], [], [], [], []
+        self.written, self.given, self.notices, self.signals, self.told, self.concealed = [], [], [], [], [], []
         self.proved = None
         self.stdin_open = True
         self._say, self._lines = trio.open_memory_channel(100)
@@ -51,6 +51,9 @@ class FakeLink:
 
     def notice(self, topic, text):
         self.notices.append((topic, text))
+
+    def conceal(self, secret):
+        self.concealed.append(secret)
 
     def prove(self, capabilities):
         self.proved = capabilities
@@ -197,6 +200,8 @@ async def test_over_http_the_driver_is_ready_only_when_the_cli_is_connected_to_t
             while link.proved is None:
                 await trio.sleep(0.01)
         config = Path(driver.process().argv[-2].removeprefix("--mcp-config="))
+        (token,) = link.concealed
+        assert f"Bearer {token}" in config.read_text()
         assert config.stat().st_mode & 0o777 == 0o600
         link.hang_up()
     assert not config.exists()
@@ -209,6 +214,13 @@ async def test_over_http_a_cli_that_cannot_connect_fails_the_start_before_a_prom
         nursery.start_soon(link.replied, "mcp_status", {"mcpServers": [{"name": "nucleic", "status": "failed"}]})
         with pytest.raises(StartFailed, match="did not connect to Nucleic's approval server"):
             await driver.converse(link)
+
+
+@pytest.mark.parametrize("step", ["send", "interrupt", "finish"])
+async def test_before_the_conversation_there_is_nobody_to_carry_to(step):
+    driver = ClaudeDriver(a_run())
+    with pytest.raises(AgentGone, match="not ready yet"):
+        await getattr(driver, step)(*([AgentInput.of("hi")] if step == "send" else []))
 
 
 def test_a_wrong_setting_is_refused_when_the_driver_is_made():

@@ -140,7 +140,10 @@ class Session:
         return self.events()
 
     async def result(self) -> RunResult:
-        """Wait for the end of the run. Raises TranscriptFailed when it could not be recorded to its end."""
+        """Wait for the end of the run, which is an outcome however it came.
+
+        Raises TranscriptFailed when it could not be recorded to its end, and what kept the agent from starting.
+        """
         await self._finished.wait()
         if self._result is None:
             assert self.machine.failure is not None
@@ -155,7 +158,9 @@ class Session:
         An allow waits until the policies have spoken, for two seconds at most.
 
         Raises ApprovalClosed (with `by`) when somebody was faster or the ask has gone, Unsupported for an edited input
-        that the backend cannot take.
+        that the backend cannot take, ValueError for an answer of the wrong kind (Answers to an approval, an edited input
+        that is no JSON, a pattern scope without a pattern), TranscriptFailed when it could not be recorded: then it is
+        denied.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         await self.coordinator.judged(ask_id, decision)
@@ -166,12 +171,15 @@ class Session:
         """Send a message; `input_accepted` with the returned id says what became of it.
 
         While a turn runs it is queued, or folded into the turn with `steer` where the backend can. Raises Unsupported
-        where it cannot be taken, AgentGone when the run is over.
+        where it cannot be taken, AgentGone when the run is over or the agent not ready yet, TranscriptFailed when the
+        message could not be recorded, and what the backend's driver raises: then it counts as refused.
         """
         message = attrs.evolve(AgentInput.of(message), id=str(uuid.uuid4()))
         ledger = self.pipeline.ledger
-        if ledger.finished or self.machine.ending or self.machine.driver is None:
+        if ledger.finished or self.machine.ending:
             raise AgentGone(f"The run of session {self.id} is over; resume it to go on.")
+        if self.machine.driver is None or not self.machine.started:
+            raise AgentGone(f"The agent of session {self.id} is not ready yet; try again in a moment.")
         self.check_input(message)
         if ledger.busy and not self._capabilities.follow_up:
             raise Unsupported(f"{self._run.backend} takes no message while a turn runs; wait for the turn's end.")
@@ -196,12 +204,16 @@ class Session:
             raise Unsupported(f"{self._run.backend} takes no images; leave them out.")
 
     async def interrupt(self) -> None:
-        """Stop the running turn; the session goes on. Before the turn has begun, it is stopped as soon as it does."""
+        """Stop the running turn; the session goes on. Before the turn has begun, it is stopped as soon as it does.
+
+        Open asks are closed. Nothing happens when no turn runs or is due. Raises AgentGone when the agent is going just
+        now, TranscriptFailed when the closing of an ask could not be recorded, and what the backend's driver raises.
+        """
         self.coordinator.close_all("interrupted", "the turn was interrupted", reply=CancelRun("interrupted"))
         await self.machine.interrupt()
 
     async def finish(self) -> None:
-        """No more input: the run ends at the next idle, or now when it is idle."""
+        """No more input: the run ends at the next idle, or now when it is idle. Does not wait for the end; raises nothing."""
         self._keep_open = False
         if not self.pipeline.ledger.busy:
             self.machine.end("idle")
