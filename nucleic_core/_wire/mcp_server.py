@@ -43,7 +43,11 @@ from nucleic_core._wire.mcp_protocol import (
 
 __all__ = ["McpServer", "McpTool", "ToolCall"]
 
-MAX_CONNECTIONS = 128
+MAX_STRANGERS = 64
+"""Connections that have not shown the token; each has 30 seconds for that."""
+
+MAX_CLIENTS = 64
+"""Connections that have."""
 
 logger = logging.getLogger("nucleic.mcp")
 
@@ -148,7 +152,7 @@ class McpServer:
         with connection.scope:
             self._connections.add(connection)
             try:
-                self._make_room()
+                self._make_room(MAX_STRANGERS, trusted=False)
                 await self._converse(connection)
             except ClientGone:
                 pass
@@ -156,20 +160,25 @@ class McpServer:
                 self._connections.discard(connection)
                 await trio.aclose_forcefully(stream)
 
-    def _make_room(self) -> None:
-        """Keep the number of connections bounded: the one without a request for longest goes, the newest if all are busy."""
-        if len(self._connections) > MAX_CONNECTIONS:
-            _, idle = min(
-                ((c.waiting_since, c) for c in self._connections if c.waiting_since is not None),
-                key=lambda pair: pair[0],
-            )
-            idle.waiting_since = None
+    def _make_room(self, most: int, *, trusted: bool) -> None:
+        """Keep strangers and clients bounded, each by themselves, so that no stranger displaces a client.
+
+        The one without a request for longest goes. Raises Refused when all are busy.
+        """
+        kind = [c for c in self._connections if c.trusted is trusted]
+        if len(kind) > most:
+            waiting = [(c.waiting_since, c) for c in kind if c.waiting_since is not None]
+            if not waiting:
+                raise Refused(503)
+            _, idle = min(waiting, key=lambda pair: pair[0])
+            self._connections.discard(idle)
             idle.scope.cancel()
 
     async def _converse(self, connection: HttpConnection) -> None:
         while True:
             try:
                 head, body = await connection.request(self._admit)
+                self._make_room(MAX_CLIENTS, trusted=True)
             except Refused as refusal:
                 logger.debug("refused a request with HTTP status %d", refusal.status)
                 await connection.refuse(refusal)
