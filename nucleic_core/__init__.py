@@ -33,6 +33,8 @@ from nucleic_core.capabilities import BackendCapabilities, ProbeReport
 from nucleic_core.errors import (
     AgentFailed,
     AgentGone,
+    AgentRefused,
+    AgentSilent,
     ApprovalClosed,
     BackendBroken,
     BackendMissing,
@@ -54,6 +56,8 @@ __all__ = [
     "AgentFailed",
     "AgentGone",
     "AgentInput",
+    "AgentRefused",
+    "AgentSilent",
     "Allow",
     "AllowAlways",
     "Answers",

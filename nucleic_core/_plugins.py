@@ -22,7 +22,7 @@ from nucleic_core.backend import ApprovalMapper, Decoder, Driver, Observer, Prob
 from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import BackendBroken, BackendMissing, NucleicError
 from nucleic_core.hookspecs import NUCLEIC_API
-from nucleic_core.specs import ProcessSpec, RunSpec
+from nucleic_core.specs import ProcessSpec, RunSpec, Tool
 
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint
@@ -192,6 +192,18 @@ def _check_extension(plugin: object) -> None:
             raise BackendBroken(f"an extension may only wrap nucleic_spawn (wrapper=True), and it implements {name}")
 
 
+def _tools(given: Any) -> tuple[Tool, ...] | Exception:
+    """What a plugin gave as its tools, which may be a generator that raises."""
+    if isinstance(given, Exception):
+        return given
+    try:
+        tools = tuple(given)
+    except BaseException as exc:
+        return failure_of(exc)
+    odd = next((tool for tool in tools if not isinstance(tool, Tool)), None)
+    return tools if odd is None else TypeError(f"nucleic_tools must give Tool objects, not {odd!r}")
+
+
 class Hooks:
     """The typed face of one session's hooks."""
 
@@ -237,6 +249,11 @@ class Hooks:
         """Every extension's policy. One that raises, or that was not loaded, stands with its error: it might have denied."""
         lost = [(name, BackendBroken(f"the plugin is not loaded: {why}")) for name, why in self._broken.items()]
         return [*self._each("nucleic_approval_policy", {"run": run, "session": session}), *lost]
+
+    def tools(self, run: RunSpec) -> list[tuple[str, tuple[Tool, ...] | Exception]]:
+        """Every extension's own tools, or the error in their place; by the plugins' names, so that each run has the same."""
+        given = sorted(self._each("nucleic_tools", {"run": run}), key=lambda answer: answer[0])
+        return [(name, _tools(tools)) for name, tools in given]
 
     def observers(self, run: RunSpec, session: SessionView) -> list[tuple[str, Observer | Exception]]:
         """Every extension's observer, or the error in its place."""

@@ -26,11 +26,17 @@ from nucleic_core.specs import AgentInput, RunSpec
 
 @attrs.frozen
 class Ask:
-    """The agent waits for an answer. `key` is its name on the wire; `context` what the decoder knew at that point."""
+    """The agent waits for an answer. `key` is its name on the wire; `context` what the decoder knew at that point.
+
+    `own_tool`: it asks about a call of our own server's (`RunSpec.tools`), as the wire says under a key that names the MCP
+    server, or in a name that no other server's tool can have. Such an ask is allowed unless a policy objects, so a bare
+    `nucleic` anywhere else must not count.
+    """
 
     key: str
     native: JSON
     context: JSON = None
+    own_tool: bool = False
 
 
 class Out(Protocol):

@@ -29,6 +29,14 @@ class AgentGone(NucleicError):
     """The agent's process is gone, so nothing can be sent to it. Resume the session to go on."""
 
 
+class AgentRefused(NucleicError):
+    """The agent answered a request of ours with an error. The message holds its own words."""
+
+
+class AgentSilent(NucleicError):
+    """The agent did not answer a request of ours in time. It may be stuck: interrupt the turn, or end the session."""
+
+
 class AgentFailed(NucleicError):
     """`RunResult.check()` found an outcome other than completed."""
 

@@ -1,6 +1,7 @@
 """What a run is asked to do: its input, its settings, and the process that serves it."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -62,11 +63,39 @@ def plain_text(message: AgentInput) -> str:
 
 
 @attrs.frozen
+class Tool:
+    """A function of ours that the agent may call, given by the hook `nucleic_tools`.
+
+    `name`: 1 to 48 letters, digits, `_` and `-`, no `_` at its begin and no two in a row. `input_schema` is a JSON Schema of
+    an object, which the model is shown; whether the arguments obey it is the function's to see. What `call` returns is shown
+    to the model, a text as it is and anything else as JSON; what it raises is shown as the tool's failure. It runs in the
+    session's task tree, several at once where the agent calls so, and is cancelled when the agent no longer waits.
+    """
+
+    name: str = attrs.field()
+    description: str
+    input_schema: JSON = attrs.field(repr=False)
+    call: Callable[[JSON], Awaitable[JSON]] = attrs.field(repr=False)
+
+    @name.validator
+    def _check_name(self, attribute: object, name: str) -> None:
+        # `mcp__nucleic__<name>` must be no other server's tool, whatever that server is called.
+        if not re.fullmatch("[A-Za-z0-9-][A-Za-z0-9_-]{0,47}", name) or "__" in name:
+            raise ValueError(f"{name!r} is no name for a tool: letters, digits, - and single _ inside, at most 48")
+
+    @input_schema.validator
+    def _check_schema(self, attribute: object, schema: JSON) -> None:
+        if not isinstance(schema, dict) or schema.get("type") != "object":
+            raise ValueError(f'the input schema of the tool {self.name} must have "type": "object"')
+
+
+@attrs.frozen
 class RunSpec:
     """One spec for start and resume. A set field that the backend does not honour is refused before the spawn.
 
     `session` is our id; `native_resume` the backend's own id of the session to resume. `env` is added to the child's
-    environment. `settings` are the backend's own, validated by it. `rules` makes a fixed run.
+    environment. `settings` are the backend's own, validated by it. `rules` makes a fixed run. `tools` are what plugins give
+    by `nucleic_tools`; a backend that honours it serves them under the server name `nucleic`.
     """
 
     session: str
@@ -87,6 +116,7 @@ class RunSpec:
     native_resume: str | None = None
     fork: bool = False
     settings: Mapping[str, JSON] = attrs.field(factory=dict)
+    tools: tuple[Tool, ...] = ()
 
 
 @attrs.frozen

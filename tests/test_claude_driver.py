@@ -9,54 +9,13 @@ from nucleic_claude.driver import ClaudeDriver
 from nucleic_claude.program import Program
 
 from nucleic_core.backend import Ask, Reply
-from nucleic_core.errors import AgentGone, BackendMissing, BadSettings, StartFailed
-from nucleic_core.specs import AgentInput, Context, Image, RunSpec, Text
+from nucleic_core.errors import AgentGone, BackendMissing, BadSettings, StartFailed, Unsupported
+from nucleic_core.specs import AgentInput, Context, Image, RunSpec, Text, Tool
+from nucleic_core.testing import FakeLink
 
 
-class FakeLink:
-    """A link whose child is the test: `written` is its stdin, `say` its stdout."""
-
-    def __init__(self, run):
-        self.run = run
-        self.written, self.given, self.notices, self.signals, self.told, self.concealed = [], [], [], [], [], []
-        self.proved = None
-        self.stdin_open = True
-        self._say, self._lines = trio.open_memory_channel(100)
-
-    def say(self, *messages):
-        self._say.send_nowait(list(messages))
-
-    def hang_up(self):
-        self._say.close()
-
-    def batches(self):
-        return self._lines
-
-    def received(self, messages, channel="stdout", answer=None):
-        self.given.append((channel, list(messages), answer))
-
-    def write(self, message):
-        if not self.stdin_open:
-            raise AgentGone("stdin is closed")
-        self.written.append(message)
-
-    def sent(self, message, channel):
-        self.told.append((channel, message))
-
-    def close_stdin(self):
-        self.stdin_open = False
-
-    def signal(self, signum):
-        self.signals.append(signum)
-
-    def notice(self, topic, text):
-        self.notices.append((topic, text))
-
-    def conceal(self, secret):
-        self.concealed.append(secret)
-
-    def prove(self, capabilities):
-        self.proved = capabilities
+class Cli(FakeLink):
+    """The CLI's end of the control protocol."""
 
     def requests(self, subtype):
         return [m["request_id"] for m in self.written if m.get("request", {}).get("subtype") == subtype]
@@ -89,7 +48,7 @@ class Talk:
     """A driver in conversation over a fake link, past the handshake."""
 
     def __init__(self, nursery, run):
-        self.driver, self.link, self._nursery = ClaudeDriver(run), FakeLink(run), nursery
+        self.driver, self.link, self._nursery = ClaudeDriver(run), Cli(run), nursery
 
     async def __aenter__(self):
         await self.driver.__aenter__()
@@ -178,7 +137,7 @@ async def test_our_own_answers_that_the_cli_repeats_wake_nobody(version, nursery
 
 
 async def test_the_end_of_the_cli_before_it_is_ready_is_no_exception_of_the_drivers(version, nursery, autojump_clock):
-    driver, link = ClaudeDriver(a_run()), FakeLink(a_run())
+    driver, link = ClaudeDriver(a_run()), Cli(a_run())
     async with driver:
         link.hang_up()
         await driver.converse(link)
@@ -186,7 +145,7 @@ async def test_the_end_of_the_cli_before_it_is_ready_is_no_exception_of_the_driv
 
 
 async def test_over_http_the_driver_is_ready_only_when_the_cli_is_connected_to_the_approval_server(version, nursery):
-    driver, link = ClaudeDriver(a_run(settings={"channel": "http"})), FakeLink(a_run())
+    driver, link = ClaudeDriver(a_run(settings={"channel": "http"})), Cli(a_run())
     async with driver:
         nursery.start_soon(driver.converse, link)
         await link.replied("initialize")
@@ -208,11 +167,11 @@ async def test_over_http_the_driver_is_ready_only_when_the_cli_is_connected_to_t
 
 
 async def test_over_http_a_cli_that_cannot_connect_fails_the_start_before_a_prompt(version, nursery):
-    driver, link = ClaudeDriver(a_run(settings={"channel": "http"})), FakeLink(a_run())
+    driver, link = ClaudeDriver(a_run(settings={"channel": "http"})), Cli(a_run())
     async with driver:
         nursery.start_soon(link.replied, "initialize")
         nursery.start_soon(link.replied, "mcp_status", {"mcpServers": [{"name": "nucleic", "status": "failed"}]})
-        with pytest.raises(StartFailed, match="did not connect to Nucleic's approval server"):
+        with pytest.raises(StartFailed, match="did not connect to Nucleic's server"):
             await driver.converse(link)
 
 
@@ -231,3 +190,35 @@ def test_a_wrong_setting_is_refused_when_the_driver_is_made():
 async def test_a_missing_program_is_found_out_before_there_is_a_command_line(tmp_path):
     with pytest.raises(BackendMissing):
         await ClaudeDriver(a_run(settings={"executable": str(tmp_path / "none")})).__aenter__()
+
+
+async def _greet(arguments):
+    return "hello"
+
+
+def a_tool(name="greet"):
+    return Tool(name, "Greet.", {"type": "object"}, _greet)
+
+
+async def test_over_stdio_a_run_with_own_tools_has_a_server_for_them_and_waits_for_it(version, nursery):
+    run = a_run(tools=(a_tool(),))
+    driver, link = ClaudeDriver(run), Cli(run)
+    async with driver:
+        spec = driver.process()
+        assert "--permission-prompt-tool=stdio" in spec.argv
+        (config,) = [arg.partition("=")[2] for arg in spec.argv if arg.startswith("--mcp-config=")]
+        assert "MCP_TOOL_TIMEOUT" in spec.env
+        assert driver.process().argv == spec.argv
+        nursery.start_soon(driver.converse, link)
+        await link.replied("initialize")
+        await link.replied("mcp_status", {"mcpServers": [{"name": "nucleic", "status": "connected"}]})
+        with trio.fail_after(5):
+            while link.proved is None:
+                await trio.sleep(0.01)
+        link.hang_up()
+    assert not Path(config).exists()
+
+
+def test_a_tool_cannot_take_the_name_of_the_approval_tool():
+    with pytest.raises(Unsupported, match="called approve"):
+        ClaudeDriver(a_run(tools=(a_tool("approve"),)))

@@ -13,7 +13,7 @@ import trio.testing
 from core_agents import Entry, FakeDriver, Scripted, extension, open_fake
 from nucleic_core import AgentGone, AgentInput, HandshakeTimeout, Session, open_host, open_session
 from nucleic_core.hookspecs import hookimpl
-from nucleic_core.lowlevel import LineDriver
+from nucleic_core.lowlevel import LineDriver, RpcDriver
 
 
 @contextlib.asynccontextmanager
@@ -124,9 +124,17 @@ async def test_a_session_that_is_not_ready_takes_no_message_and_says_so(tmp_path
 
 
 @pytest.mark.parametrize("step", ["send", "interrupt", "finish"])
-async def test_a_line_driver_without_a_conversation_has_nobody_to_carry_to(step: str) -> None:
-    with pytest.raises(AgentGone, match="not ready yet"):
-        await getattr(LineDriver(), step)(*([AgentInput.of("hi")] if step == "send" else []))
+async def test_a_driver_without_a_conversation_has_nobody_to_carry_to(step: str) -> None:
+    class Driver(RpcDriver):
+        async def send(self, message: Any, *, steer: bool = False) -> None:
+            await self.peer.call("prompt")
+
+        async def interrupt(self) -> None:
+            self.peer.notify("stop")
+
+    for driver in (LineDriver(), Driver()):
+        with pytest.raises(AgentGone, match="not ready yet"):
+            await getattr(driver, step)(*([AgentInput.of("hi")] if step == "send" else []))
 
 
 async def test_a_start_that_is_given_up_logs_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

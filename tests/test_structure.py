@@ -34,7 +34,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(WORKING, (*VALUES, *PROTOCOLS, *PLAIN, *WORKING)),
     "lowlevel": (*VALUES, *PROTOCOLS, *PLAIN, "_wire"),
     "_demo": FACES,
-    "testing": (*FACES, *WORKING),
+    "testing": (*FACES, *WORKING, "_session"),
     "_session": (*VALUES, *PROTOCOLS, *PLAIN, *WORKING),
     "_socket": (*VALUES, *PROTOCOLS, *PLAIN, *WORKING, "_session"),
     "_host": (*VALUES, *PROTOCOLS, *PLAIN, *WORKING, "_session", "_socket"),

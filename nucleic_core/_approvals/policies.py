@@ -39,6 +39,9 @@ class _ReadOnly:
         return Deny(f"this run may only read, and {request.tool} is {(request.risk or 'unknown').replace('_', ' ')}")
 
 
+OWN_TOOLS = _Shipped("own tools", Allow())
+"""Sits at the table for asks about calls of our own tools, and for no other."""
+
 SHIPPED: dict[str, ApprovalPolicy] = {
     "ask": _Shipped("ask", Escalate("the policy asks a person each time")),
     "deny": _Shipped("deny", Deny("this run denies every gated action")),
@@ -129,7 +132,7 @@ def seat_policies(
         Seat(
             Broken(name, policy) if isinstance(policy, Exception) else policy,
             named=name in names - SHIPPED.keys(),
-            name=f"plugin {name}" if name in (*SHIPPED, "rules", "fixed") else name,
+            name=f"plugin {name}" if name in (*SHIPPED, "rules", "fixed", OWN_TOOLS.name) else name,
         )
         for name, policy in plugins.items()
     ]

@@ -22,6 +22,8 @@ from nucleic_core._visible import visible
 from nucleic_core.errors import (
     AgentFailed,
     AgentGone,
+    AgentRefused,
+    AgentSilent,
     ApprovalClosed,
     BackendBroken,
     BackendMissing,
@@ -58,6 +60,8 @@ BY_OUTCOME: dict[Outcome, int] = {
 BY_ERROR: dict[type[NucleicError], int] = {
     AgentFailed: FAILED,
     AgentGone: FAILED,
+    AgentRefused: FAILED,
+    AgentSilent: FAILED,
     ApprovalClosed: USAGE,
     BadDirectory: USAGE,
     BadSettings: USAGE,

@@ -293,7 +293,7 @@ class Machine:
                     with trio.move_on_after(1.0):  # a driver often fails because the process just has: that tells more
                         await child.wait()
                     if child.returncode is None:
-                        raise self._driver_failure(exc) from exc
+                        raise self._start_failure(exc) from exc
                 watcher.cancel_scope.cancel()
         self._start_step = None
         if self._started or (self._ending.is_set() and self._why == "left"):
@@ -368,6 +368,11 @@ class Machine:
         wrapped = BackendBroken(text) if self._started else StartFailed(text)
         wrapped.__cause__ = failure
         return wrapped
+
+    def _start_failure(self, failure: Exception) -> Exception:
+        """What a driver raised before it was ready. A process that lives on without talking has not started either."""
+        failure = self._driver_failure(failure)
+        return StartFailed(str(failure)) if isinstance(failure, AgentGone) else failure
 
     async def _quietly(self, step: Awaitable[None]) -> None:
         """A step of the wind-down that may fail without stopping it."""

@@ -33,7 +33,7 @@ from nucleic_core.approvals import ApprovalPolicy, Rule
 from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import AgentGone, BadDirectory, SessionBusy, Unsupported
 from nucleic_core.events import Notice
-from nucleic_core.specs import AgentInput, Image, RunSpec, plain_text
+from nucleic_core.specs import AgentInput, Image, RunSpec, Tool, plain_text
 
 _ALWAYS_HONOURED = frozenset({"session", "backend", "cwd", "prompt", "env", "rules", "settings"})
 """RunSpec fields that the core sees to itself, or that the backend validates itself."""
@@ -93,6 +93,7 @@ async def open_session(
         hooks = host.plugins.backend(run.backend)
         capabilities = hooks.capabilities(run)
         _check(run, capabilities)
+        run, left_out = _with_tools(run, hooks, capabilities)
         check_names(policies, host.plugins.extensions, host.plugins.broken_extensions())
         transcript = await _open_transcript(host, run, past)
         host.syncer.add(transcript)
@@ -100,7 +101,7 @@ async def open_session(
             session = Session(run, transcript, capabilities, keep_open=keep_open or run.prompt is None)
             _assemble(session, run, hooks, host, past, policies, responder, approval_deadline, transcript)
             title = past.title if past is not None else plain_text(run.prompt) if run.prompt is not None else ""
-            async with _serve(session, run, hooks, host, title):
+            async with _serve(session, run, hooks, host, title, left_out):
                 yield session
         finally:
             with trio.CancelScope(shield=True):
@@ -220,6 +221,25 @@ def _check(run: RunSpec, capabilities: BackendCapabilities) -> None:
             raise Unsupported("The prompt is empty; say what the agent should do.")
 
 
+def _with_tools(run: RunSpec, hooks: Hooks, capabilities: BackendCapabilities) -> tuple[RunSpec, list[str]]:
+    """The run with the tools that plugins give it, and what to say of those that are left out."""
+    tools: dict[str, Tool] = {}
+    left_out = []
+    for plugin, given in hooks.tools(run):
+        if isinstance(given, Exception):
+            left_out.append(f"The tools of the plugin {plugin} are left out: {type(given).__name__}: {given}")
+            continue
+        for tool in given:
+            if tool.name in tools:
+                left_out.append(f"The tool {tool.name} of the plugin {plugin} is left out: another has that name.")
+            else:
+                tools[tool.name] = tool
+    if tools and "tools" not in capabilities.honours:
+        left_out.append(f"The tools {', '.join(tools)} are left out: {run.backend} cannot be given tools.")
+        tools.clear()
+    return attrs.evolve(run, tools=tuple(tools.values())), left_out
+
+
 async def _open_transcript(host: Host, run: RunSpec, past: History | None) -> Transcript:
     secrets = secrets_of({**os.environ, **run.env})
     if past is not None and not run.fork:
@@ -296,7 +316,9 @@ def _assemble(
 
 
 @asynccontextmanager
-async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host, title: str) -> AsyncIterator[None]:
+async def _serve(
+    session: Session, run: RunSpec, hooks: Hooks, host: Host, title: str, left_out: Sequence[str]
+) -> AsyncIterator[None]:
     """The machine beside the body, and one way down."""
     over = trio.Event()
 
@@ -316,9 +338,10 @@ async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host, title
             await session.machine.ready.wait()
             session.machine.check_started()
             for name, why in host.plugins.broken_extensions().items():
-                session.pipeline.mention(
-                    Notice("plugin", f"The plugin {name} is not loaded, so nothing is allowed by a policy: {why}")
-                )
+                text = f"The plugin {name} is not loaded, so nothing is allowed by a policy: {why}"
+                session.pipeline.mention(Notice("plugin", text))
+            for text in left_out:
+                session.pipeline.mention(Notice("plugin", text))
             tasks.start_soon(keeper.run)
             observers.start(tasks)
             if run.prompt is not None:

@@ -21,6 +21,8 @@ def raising(error):
 ROWS = [
     (errors.AgentFailed("no"), 1),
     (errors.AgentGone("no"), 1),
+    (errors.AgentRefused("no"), 1),
+    (errors.AgentSilent("no"), 1),
     (errors.ApprovalClosed("no"), 2),
     (errors.BadDirectory("no"), 2),
     (errors.BadSettings("no"), 2),

@@ -13,6 +13,13 @@ def test_an_ask_is_approved_from_another_process(nucleic):
     assert [e["decided_by"] for e in running.events if e["kind"] == "approval_resolved"] == ["socket:cli"]
 
 
+def test_who_answered_is_recorded_by_the_name_that_was_given(nucleic):
+    running = nucleic.start("run", "-b", "demo", "--json", "--wait", "run true")
+    assert nucleic("approve", running.next_ask(), "--as", "ann").returncode == 0
+    assert running.end() == 0
+    assert [e["decided_by"] for e in running.events if e["kind"] == "approval_resolved"] == ["socket:cli:ann"]
+
+
 def test_the_second_answer_is_told_who_was_first_while_the_session_lives(nucleic):
     running = nucleic.start("run", "-b", "demo", "--json", "--wait", "run true\nrun true")
     ask = running.next_ask()
