@@ -7,23 +7,26 @@ from typing import Literal
 
 import attrs
 
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core.approvals import Rule
 
 
 @attrs.frozen
 class Text:
-    """Words of the user."""
+    """Words of the user; lone surrogates become U+FFFD, for the agent and the record alike."""
 
-    text: str
+    text: str = attrs.field(converter=unicode_text)
 
 
 @attrs.frozen
 class Context:
-    """Material beside the prompt, such as a file or a log; rendered by the core as one labelled text, alike everywhere."""
+    """Material beside the prompt, such as a file or a log; rendered by the core as one labelled text, alike everywhere.
 
-    label: str
-    body: str
+    Lone surrogates become U+FFFD.
+    """
+
+    label: str = attrs.field(converter=unicode_text)
+    body: str = attrs.field(converter=unicode_text)
 
 
 @attrs.frozen

@@ -49,6 +49,7 @@ class FakeLink:
         self.withdrawn: list[str] = []
         self.notices: list[tuple[str, str]] = []
         self.signals: list[int] = []
+        self.concealed: list[str] = []
         self.proved: BackendCapabilities | None = None
         self.stdin_open = True
         self.said_on_stderr = ""
@@ -119,6 +120,10 @@ class FakeLink:
     def notice(self, topic: str, text: str) -> None:
         """See `Link.notice`."""
         self.notices.append((topic, text))
+
+    def conceal(self, secret: str) -> None:
+        """See `Link.conceal`."""
+        self.concealed.append(secret)
 
     def prove(self, capabilities: BackendCapabilities) -> None:
         """See `Link.prove`."""
