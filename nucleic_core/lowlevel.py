@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
+from nucleic_core._faults import failure_of
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import LineFramer, Oversize, Unparsed, parse
 from nucleic_core._wire.jsonrpc import NO_SUCH_METHOD, Handler, Peer, RpcError, request_key
@@ -81,7 +82,18 @@ class BaseDecoder:
 class _ChildDriver:
     """What drivers of one child have in common: nothing to put away, and end of file as the word that no more comes."""
 
-    link: Link
+    _link: Link | None = None
+
+    @property
+    def link(self) -> Link:
+        """The link of the conversation, as `converse` got it. Raises AgentGone as long as there is none."""
+        if self._link is None:
+            raise AgentGone("The agent is not ready yet, so nothing can be sent to it.")
+        return self._link
+
+    @link.setter
+    def link(self, link: Link) -> None:
+        self._link = link
 
     async def __aenter__(self) -> Self:
         return self
@@ -155,9 +167,16 @@ class RpcDriver(_ChildDriver):
     """
 
     header = True
-    peer: Peer
     tasks: trio.Nursery
     """Where a driver may start what runs beside the conversation, and ends with it."""
+    _peer: Peer | None = None
+
+    @property
+    def peer(self) -> Peer:
+        """Our end of the conversation. Raises AgentGone as long as there is none."""
+        if self._peer is None:
+            raise AgentGone("The agent is not ready yet, so nothing can be sent to it.")
+        return self._peer
 
     @property
     def handlers(self) -> Mapping[str, RpcHandler]:
@@ -185,7 +204,7 @@ class RpcDriver(_ChildDriver):
         failed: list[Exception] = []
         async with trio.open_nursery() as nursery:
             self.tasks = nursery
-            peer = self.peer = Peer(
+            peer = self._peer = Peer(
                 link.write,
                 header=self.header,
                 notice=link.notice,
@@ -198,8 +217,8 @@ class RpcDriver(_ChildDriver):
                     await self._shake_hands()
                 except AgentGone:
                     pass  # the end of the process is reported with its stderr, which says more
-                except Exception as failure:
-                    failed.append(failure)
+                except BaseException as failure:
+                    failed.append(failure_of(failure))
                     nursery.cancel_scope.cancel()
                 else:
                     ready.set()

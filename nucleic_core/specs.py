@@ -7,23 +7,26 @@ from typing import Literal
 
 import attrs
 
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core.approvals import Rule
 
 
 @attrs.frozen
 class Text:
-    """Words of the user."""
+    """Words of the user; lone surrogates become U+FFFD, for the agent and the record alike."""
 
-    text: str
+    text: str = attrs.field(converter=unicode_text)
 
 
 @attrs.frozen
 class Context:
-    """Material beside the prompt, such as a file or a log; rendered by the core as one labelled text, alike everywhere."""
+    """Material beside the prompt, such as a file or a log; rendered by the core as one labelled text, alike everywhere.
 
-    label: str
-    body: str
+    Lone surrogates become U+FFFD.
+    """
+
+    label: str = attrs.field(converter=unicode_text)
+    body: str = attrs.field(converter=unicode_text)
 
 
 @attrs.frozen
@@ -120,6 +123,7 @@ class RunSpec:
 class ProcessSpec:
     """The child to start. The environment is built from an allow list, plus `inherit_env` names, plus `env`.
 
+    `stdin`: a pipe that stays open for `Link.write`, nothing, or bytes that the child gets whole, and then end of file.
     `contained` is set only by a spawn wrapper that contains the process. `start_timeout`: seconds until
     `Driver.converse` must have called `task_status.started()`. `grace`: seconds after finish(), after SIGTERM.
     """
@@ -128,7 +132,7 @@ class ProcessSpec:
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     inherit_env: tuple[str, ...] = ()
     cwd: Path | None = None
-    stdin: Literal["pipe", "null"] = "pipe"
+    stdin: Literal["pipe", "null"] | bytes = attrs.field(default="pipe", repr=False)
     contained: bool = False
     start_timeout: float = 60.0
     grace: tuple[float, float] = (5.0, 2.0)

@@ -9,7 +9,7 @@ from nucleic_claude.driver import ClaudeDriver
 from nucleic_claude.program import Program
 
 from nucleic_core.backend import Ask, Reply
-from nucleic_core.errors import BackendMissing, BadSettings, StartFailed, Unsupported
+from nucleic_core.errors import AgentGone, BackendMissing, BadSettings, StartFailed, Unsupported
 from nucleic_core.specs import AgentInput, Context, Image, RunSpec, Text, Tool
 from nucleic_core.testing import FakeLink
 
@@ -159,6 +159,8 @@ async def test_over_http_the_driver_is_ready_only_when_the_cli_is_connected_to_t
             while link.proved is None:
                 await trio.sleep(0.01)
         config = Path(driver.process().argv[-2].removeprefix("--mcp-config="))
+        (token,) = link.concealed
+        assert f"Bearer {token}" in config.read_text()
         assert config.stat().st_mode & 0o777 == 0o600
         link.hang_up()
     assert not config.exists()
@@ -171,6 +173,13 @@ async def test_over_http_a_cli_that_cannot_connect_fails_the_start_before_a_prom
         nursery.start_soon(link.replied, "mcp_status", {"mcpServers": [{"name": "nucleic", "status": "failed"}]})
         with pytest.raises(StartFailed, match="did not connect to Nucleic's server"):
             await driver.converse(link)
+
+
+@pytest.mark.parametrize("step", ["send", "interrupt", "finish"])
+async def test_before_the_conversation_there_is_nobody_to_carry_to(step):
+    driver = ClaudeDriver(a_run())
+    with pytest.raises(AgentGone, match="not ready yet"):
+        await getattr(driver, step)(*([AgentInput.of("hi")] if step == "send" else []))
 
 
 def test_a_wrong_setting_is_refused_when_the_driver_is_made():

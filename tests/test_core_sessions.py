@@ -29,7 +29,9 @@ from nucleic_core import (
     Unsupported,
     open_host,
     open_session,
+    run,
 )
+from nucleic_core._store.index import Index
 from nucleic_core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -411,6 +413,49 @@ async def test_twenty_sessions_at_once_on_one_host(tmp_path: Path, home: Path) -
     assert all((tmp_path / str(n) / "out.txt").read_text() == f"{n}\n" for n in range(20))
     assert len(list((home / "sessions").iterdir())) == 20
     assert list((home / "hosts").iterdir()) == []
+
+
+async def test_text_that_is_no_unicode_reaches_agent_and_record_as_replacement_characters(
+    tmp_path: Path, home: Path
+) -> None:
+    script = 'for _ in range(2): tell("say", text=prompt()); done(text="x")'
+    async with open_fake(Scripted(script), "a\udc80", cwd=tmp_path, keep_open=True) as session:
+        await session.send(AgentInput((Context("l\udc81", "b\udc82"),)))
+        await session.finish()
+        events = await events_of(session)
+    said = [event.data.text for event in events if isinstance(event.data, AssistantText)]
+    assert said == ["a\ufffd", "Context (l\ufffd):\nb\ufffd"]
+    assert [event.data.text for event in events if isinstance(event.data, UserMessage)] == said
+    assert [row.title for row in Index(home).sessions()] == ["a\ufffd"]
+
+
+async def test_a_directory_whose_name_is_no_utf8_is_refused_before_anything_is_made(tmp_path: Path, home: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(odd)
+    with pytest.raises(BadDirectory, match="no UTF-8"):
+        await run("demo", "say hi", cwd=os.fsdecode(odd))
+    assert not (home / "sessions").exists()
+
+
+async def test_a_temporary_directory_whose_name_is_no_utf8_holds_no_socket_and_no_session_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(odd)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", os.fsdecode(odd))
+    assert (await run("demo", "say hi", cwd=tmp_path)).outcome == "completed"
+
+
+@pytest.mark.parametrize("broken", ["Index.update", "SessionRow", "title_of"])
+async def test_an_index_row_that_fails_hurts_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("a bug of ours")
+
+    monkeypatch.setattr(f"nucleic_core._store.index.{broken}", fails)
+    assert (await run("demo", "say hi", cwd=tmp_path)).outcome == "completed"
 
 
 async def test_the_agent_gets_our_umask_and_not_one_of_the_machinerys(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import trio
 
 import nucleic_core
 from core_agents import (
+    FakeDecoder,
     FakeDriver,
     Scripted,
     events_of,
@@ -274,6 +275,27 @@ done("interrupted" if stop.get("stop") else "completed"); stay()"""
     async with open_fake(Scripted(script), cwd=tmp_path) as session:
         await events_of(session, nucleic_core.CancelRun("enough"))
         assert (await session.result()).outcome == "cancelled"
+
+
+async def test_what_could_not_be_written_is_not_told_to_the_decoder_either(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    class Decoder(FakeDecoder):
+        def sent(self, message: Any, out: Any, channel: str = "stdin") -> None:
+            told.append(message)
+
+    script = "prompt(); sys.stdin.close(); os.close(0); tell('say', text='deaf'); time.sleep(0.3); done(text='x')"
+    plugin = Scripted(script, decoder=Decoder)
+    async with open_fake(plugin, cwd=tmp_path, keep_open=True) as session:
+        await wait_for(session, AssistantText)
+        with pytest.raises(AgentGone, match="input is closed"):
+            for _ in range(50):  # the first ones may meet a pipe whose end has not been noticed
+                await session.send("more")
+                await trio.sleep(0.01)
+        await session.finish()
+        events = await events_of(session)
+    sent = [e.data.input for e in events if e.kind == "user_message"]
+    assert [message["id"] for message in told if "prompt" in message] == sent[:-1]
 
 
 # -- extensions ---------------------------------------------------------------------------------------------------------

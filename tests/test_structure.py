@@ -21,7 +21,7 @@ PLUGINS = sorted((ROOT / "plugins").glob("*/*/**/*.py"))
 VALUES = ("_values", "events", "approvals", "capabilities", "specs", "errors")
 PROTOCOLS = ("backend", "hookspecs")
 FACES = (*VALUES[1:], *PROTOCOLS, "lowlevel", "testing", "settings")
-PLAIN = ("_visible", "_structure", "_toml", "_background")
+PLAIN = ("_visible", "_structure", "_toml", "_background", "_faults")
 WORKING = ("_approvals", "_gates", "_store", "_wire", "_plugins")
 
 LAYERS: dict[str, tuple[str, ...]] = {

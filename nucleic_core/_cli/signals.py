@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import trio
 
 from nucleic_core._background import Background
+from nucleic_core._faults import log_failure
 from nucleic_core._session.session import Session
 from nucleic_core.events import EventData, TurnCompleted
 
@@ -64,7 +65,7 @@ class Signals:
         try:
             await session.interrupt()
         except Exception as exc:
-            log.warning("the turn could not be interrupted: %r", exc)
+            log_failure(log, "interrupting the turn", exc)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import attrs
 
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._session.ledger import Item, Ledger
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import Oversize, Unparsed
@@ -99,20 +100,21 @@ class Decoding:
         out = Collected()
         try:
             self._decoder.ended(returncode, out)
-        except Exception as exc:
-            self._failed(out, exc)
+        except BaseException as exc:
+            self._failed(out, failure_of(exc))
         return chain(self._admitted(out), self.ledger.end(returncode, description, failed=failed))
 
     def _decode(self, decode: Callable[[JSON, Out, str], None], message: JSON, out: Collected, channel: str) -> None:
         try:
             decode(message, out, channel)
-        except Exception as exc:
+        except BaseException as exc:
+            failure = failure_of(exc)
             out.event(Raw(message))
-            self._failed(out, exc)
+            self._failed(out, failure)
 
     @staticmethod
     def _failed(out: Collected, failure: Exception) -> None:
-        log.error("the decoder failed", exc_info=failure)
+        log_failure(log, "the decoder", failure)
         out.event(Notice("decoder", f"The decoder failed on this message: {failure!r}"))
 
     def _admitted(self, out: Collected) -> Iterator[Found]:

@@ -28,7 +28,7 @@ from nucleic_core._store.git import git_position
 from nucleic_core._store.header import Header
 from nucleic_core._store.redaction import secrets_of
 from nucleic_core._store.transcript import Transcript, now
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core.approvals import ApprovalPolicy, Rule
 from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import AgentGone, BadDirectory, SessionBusy, Unsupported
@@ -75,14 +75,15 @@ async def open_session(
 
     With a prompt the session ends by itself at the first idle; `keep_open` (and no prompt) keeps it for `send` until
     `finish` or the end of the block. Nothing outlives the block. `resume` is our session id, and `fork` gives the agent
-    a new native session with the same past, in a transcript of its own.
+    a new native session with the same past, in a transcript of its own. At the end of a block that raised nothing,
+    TranscriptFailed says that not all of the transcript may be on the disk.
 
     `policies`: names (shipped ones, or entry points of installed plugins) and policy objects. `responder` answers what
     they leave open: "wait" for `respond` and the control socket, "deny", or an async function. `approval_deadline`:
     seconds after which an ask is denied; none unless set.
 
-    Raises a NucleicError that says what to do: BackendMissing, BackendBroken, Unsupported, BadDirectory, SessionNotFound,
-    SessionBusy, StartFailed, HandshakeTimeout, TranscriptFailed.
+    Raises a NucleicError that says what to do: BackendMissing, BackendBroken, Unsupported, BadDirectory, BadSettings,
+    SessionNotFound, SessionBusy, StartFailed, HandshakeTimeout, TranscriptFailed.
     """
     async with AsyncExitStack() as stack:
         if host is None:
@@ -93,7 +94,7 @@ async def open_session(
         capabilities = hooks.capabilities(run)
         _check(run, capabilities)
         run, left_out = _with_tools(run, hooks, capabilities)
-        check_names(policies, host.plugins.extensions)
+        check_names(policies, host.plugins.extensions, host.plugins.broken_extensions())
         transcript = await _open_transcript(host, run, past)
         host.syncer.add(transcript)
         try:
@@ -105,6 +106,8 @@ async def open_session(
         finally:
             with trio.CancelScope(shield=True):
                 await host.syncer.close(transcript)
+        if transcript.failure is not None:  # the last sync failed, after a run that knew of nothing
+            raise transcript.failure
 
 
 async def run(
@@ -157,6 +160,10 @@ def _plan(
     where = Path(cwd if cwd is not None else past.header.cwd if past is not None else ".").absolute()
     if not where.is_dir():
         raise BadDirectory(f"{where} is no directory; give the run one that exists (--cwd).")
+    if not _is_text(where):
+        raise BadDirectory(
+            f"The name {str(where)!r} is no UTF-8, so neither an agent's protocol nor a transcript can hold it; rename it."
+        )
     session, native = str(uuid.uuid4()), None
     if past is not None:
         header = past.header
@@ -194,6 +201,10 @@ def _plan(
         fork=fork,
         settings=dict(options.get("settings", {})),
     )
+
+
+def _is_text(path: Path) -> bool:
+    return unicode_text(str(path)) == str(path)
 
 
 def _check(run: RunSpec, capabilities: BackendCapabilities) -> None:
@@ -327,7 +338,8 @@ async def _serve(
             await session.machine.ready.wait()
             session.machine.check_started()
             for name, why in host.plugins.broken_extensions().items():
-                session.pipeline.mention(Notice("plugin", f"The plugin {name} is not loaded: {why}"))
+                text = f"The plugin {name} is not loaded, so nothing is allowed by a policy: {why}"
+                session.pipeline.mention(Notice("plugin", text))
             for text in left_out:
                 session.pipeline.mention(Notice("plugin", text))
             tasks.start_soon(keeper.run)

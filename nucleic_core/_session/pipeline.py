@@ -77,6 +77,10 @@ class Pipeline:
             with contextlib.suppress(TranscriptFailed):
                 self.record([(data, None, None)])
 
+    def conceal(self, secrets: Iterable[str]) -> None:
+        """Keep these out of the transcript from now on."""
+        self._transcript.also_redact(secrets)
+
     def _commit(self, found: Iterable[Found], answer: Answer) -> None:
         items: list[Item] = []
         begun: list[OpenAsk] = []

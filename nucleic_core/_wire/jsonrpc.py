@@ -29,6 +29,7 @@ from typing import Protocol, TypeAlias
 import attrs
 import trio
 
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._values import JSON
 from nucleic_core.errors import AgentGone, AgentRefused, AgentSilent, NucleicError
 
@@ -270,8 +271,9 @@ class Peer:
                     self.reply(request.id, await request.handler(request.params))
             except RpcError as refusal:
                 self.refuse(request.id, refusal.code, refusal.message, refusal.data)
-        except Exception as bug:
-            log.exception("the handler of a request failed")
+        except BaseException as raised:
+            bug = failure_of(raised)
+            log_failure(log, "the handler of a request", bug)
             self.refuse(request.id, INTERNAL, f"the request failed: {type(bug).__name__}")
         else:
             if request.scope.cancelled_caught:

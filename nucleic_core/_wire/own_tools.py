@@ -18,6 +18,7 @@ from typing import Self
 import trio
 
 from nucleic_core._background import Background, background
+from nucleic_core._faults import failure_of
 from nucleic_core._wire.mcp_protocol import McpTool
 from nucleic_core._wire.mcp_server import ToolCall
 from nucleic_core.specs import Tool
@@ -68,7 +69,8 @@ class OwnTools:
             with scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # taken back in the very moment it came
                 call.answer(await tool.call(call.arguments))
-        except Exception as exc:
+        except BaseException as raised:
+            exc = failure_of(raised)
             log.info("the tool %s failed: %s", tool.name, type(exc).__name__)  # its words are the model's alone
             call.fail(f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__)
         finally:

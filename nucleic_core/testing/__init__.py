@@ -49,9 +49,11 @@ class FakeLink:
         self.withdrawn: list[str] = []
         self.notices: list[tuple[str, str]] = []
         self.signals: list[int] = []
+        self.concealed: list[str] = []
         self.proved: BackendCapabilities | None = None
         self.stdin_open = True
         self.inside = False
+        self.said_on_stderr = ""
 
     # -- the agent's side -------------------------------------------------------------------------------------------
 
@@ -107,6 +109,11 @@ class FakeLink:
         """See `Link.batches`."""
         return self._said
 
+    async def stderr(self) -> str:
+        """See `Link.stderr`: what the test put into `said_on_stderr`, at once."""
+        await trio.lowlevel.checkpoint()
+        return self.said_on_stderr
+
     def close_stdin(self) -> None:
         """See `Link.close_stdin`."""
         self.stdin_open = False
@@ -119,6 +126,10 @@ class FakeLink:
     def notice(self, topic: str, text: str) -> None:
         """See `Link.notice`."""
         self.notices.append((topic, text))
+
+    def conceal(self, secret: str) -> None:
+        """See `Link.conceal`."""
+        self.concealed.append(secret)
 
     def prove(self, capabilities: BackendCapabilities) -> None:
         """See `Link.prove`."""

@@ -69,7 +69,7 @@ class ClaudeDriver:
         """Shake hands beside reading, because the CLI's replies are among what is read."""
         self._link = link
         if self._server:
-            self._server.link = link
+            self._server.serve(link)
         failed: list[StartFailed] = []
         async with trio.open_nursery() as nursery:
 
@@ -156,7 +156,8 @@ class ClaudeDriver:
 
     @property
     def _linked(self) -> Link:
-        assert self._link is not None, "converse has not begun"
+        if self._link is None:
+            raise AgentGone("Claude is not ready yet, so nothing can be sent to it.")
         return self._link
 
     async def _call(self, subtype: str) -> JSON:

@@ -34,7 +34,7 @@ APPROVE = McpTool(
 class NucleicServer:
     """One server a session, with the file that tells the CLI of it; `own` is the user's MCP configuration to merge in.
 
-    `config` is set while entered, `link` while there is a conversation that asks belong to.
+    `config` is set while entered; `serve` says which conversation asks belong to.
     """
 
     def __init__(self, own: Path | None, *, approve: bool, tools: Sequence[Tool]) -> None:
@@ -44,7 +44,7 @@ class NucleicServer:
         self._server = McpServer(listing, self._called, self._withdrawn)
         self._open = AsyncExitStack()
         self.config: Path | None = None
-        self.link: Link | None = None
+        self._link: Link | None = None
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -57,32 +57,37 @@ class NucleicServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self.link = None  # what the server withdraws while it closes belongs to no conversation any more
+        self._link = None  # what the server withdraws while it closes belongs to no conversation any more
         return await self._open.__aexit__(kind, error, trace)
+
+    def serve(self, link: Link) -> None:
+        """From now on, asks belong to this conversation, and its transcript does not tell the token."""
+        link.conceal(self._server.token)
+        self._link = link
 
     def _called(self, call: ToolCall) -> None:
         """A tool runs. Of a call of `approve` the decoder makes an ask, and the answer to it goes back on the call."""
         if self._tools.serves(call):
             self._tools.begin(call)
             return
-        if self.link is None:
+        if self._link is None:
             call.fail("there is no session that could decide")
             return
         message = {"method": "tools/call", "key": call.key, "arguments": call.arguments, "_meta": call.meta}
-        self.link.received([message], "mcp", answer=partial(self._answer, call))
+        self._link.received([message], "mcp", answer=partial(self._answer, call))
 
     def _withdrawn(self, call: ToolCall, reason: str) -> None:
         """The CLI hung up or cancelled, as it does when its turn is interrupted."""
         if self._tools.serves(call):
             self._tools.cancel(call, reason)
             return
-        if self.link is not None:
-            self.link.received([{"method": "notifications/cancelled", "key": call.key, "reason": reason}], "mcp")
+        if self._link is not None:
+            self._link.received([{"method": "notifications/cancelled", "key": call.key, "reason": reason}], "mcp")
 
     def _answer(self, call: ToolCall, ask: Ask, reply: Reply | None) -> None:
         if reply is None:
             call.fail("not understood")
             return
         call.answer(reply.message)
-        if self.link is not None:
-            self.link.sent({"key": call.key, "reply": reply.message}, "mcp")
+        if self._link is not None:
+            self._link.sent({"key": call.key, "reply": reply.message}, "mcp")
