@@ -2,14 +2,19 @@
 
 A nursery around a caller's body turns the caller's plain ValueError into a group, and an outer cancellation hits the
 body and the machinery at once, so nothing is left to end things in order. Here the tasks are shielded and end when the
-body has; what the body raises comes out as it is.
+body has; what the body raises comes out as it is. A task that fails is logged, and costs nothing but itself.
 """
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVarTuple, Unpack
 
 import trio
+
+from nucleic_core._faults import failure_of, log_failure
+
+log = logging.getLogger("nucleic")
 
 _Ts = TypeVarTuple("_Ts")
 
@@ -33,6 +38,8 @@ class Background:
         with scope:
             try:
                 await task(*args)
+            except BaseException as exc:
+                log_failure(log, f"the task {getattr(task, '__qualname__', task)}", failure_of(exc))
             finally:
                 self._scopes.discard(scope)
 
@@ -44,7 +51,7 @@ class Background:
 
 @asynccontextmanager
 async def background() -> AsyncIterator[Background]:
-    """Serve a body. What a task raises is a bug of ours and comes out as a group."""
+    """Serve a body."""
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         tasks = Background(nursery)

@@ -9,19 +9,20 @@ backend and the extensions, so no other backend can answer.
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import attrs
 import pluggy
 
 from nucleic_core import hookspecs
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core.approvals import ApprovalPolicy
 from nucleic_core.backend import ApprovalMapper, Decoder, Driver, Observer, Prober, SessionView
 from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import BackendBroken, BackendMissing, NucleicError
 from nucleic_core.hookspecs import NUCLEIC_API
-from nucleic_core.specs import ProcessSpec, RunSpec
+from nucleic_core.specs import ProcessSpec, RunSpec, Tool
 
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint
@@ -122,7 +123,7 @@ class Plugins:
             plugin = self._load(extension, _check_extension)
             if plugin is not None and not manager.is_registered(plugin):
                 manager.register(plugin, name)
-        return Hooks(manager, backend_id)
+        return Hooks(manager, backend_id, self.broken_extensions())
 
     def _load(self, entry: Entry, check: "_Check") -> object | None:
         """Load once; a failure is kept, so that every later session is spared the attempt."""
@@ -131,7 +132,8 @@ class Plugins:
             try:
                 plugin = entry.load()
                 check(plugin)
-            except (Exception, SystemExit) as exc:
+            except BaseException as raised:
+                exc = failure_of(raised)
                 self.broken[key] = str(exc) if isinstance(exc, NucleicError) else f"{type(exc).__name__}: {exc}"
                 log.warning("%s %s not loaded: %s", entry.group, entry.name, self.broken[key])
             else:
@@ -190,13 +192,26 @@ def _check_extension(plugin: object) -> None:
             raise BackendBroken(f"an extension may only wrap nucleic_spawn (wrapper=True), and it implements {name}")
 
 
+def _tools(given: Any) -> tuple[Tool, ...] | Exception:
+    """What a plugin gave as its tools, which may be a generator that raises."""
+    if isinstance(given, Exception):
+        return given
+    try:
+        tools = tuple(given)
+    except BaseException as exc:
+        return failure_of(exc)
+    odd = next((tool for tool in tools if not isinstance(tool, Tool)), None)
+    return tools if odd is None else TypeError(f"nucleic_tools must give Tool objects, not {odd!r}")
+
+
 class Hooks:
     """The typed face of one session's hooks."""
 
-    def __init__(self, manager: pluggy.PluginManager, backend: str) -> None:
+    def __init__(self, manager: pluggy.PluginManager, backend: str, broken: Mapping[str, str]) -> None:
         self._manager = manager
         self._hook = manager.hook
         self._backend = backend
+        self._broken = broken
 
     def prober(self) -> Prober | None:
         """The backend's prober, if it has one."""
@@ -231,8 +246,14 @@ class Hooks:
         return spec
 
     def policies(self, run: RunSpec, session: SessionView) -> list[tuple[str, ApprovalPolicy | Exception]]:
-        """Every extension's policy; a plugin that raises stands with its error, because it might have denied."""
-        return self._each("nucleic_approval_policy", {"run": run, "session": session})
+        """Every extension's policy. One that raises, or that was not loaded, stands with its error: it might have denied."""
+        lost = [(name, BackendBroken(f"the plugin is not loaded: {why}")) for name, why in self._broken.items()]
+        return [*self._each("nucleic_approval_policy", {"run": run, "session": session}), *lost]
+
+    def tools(self, run: RunSpec) -> list[tuple[str, tuple[Tool, ...] | Exception]]:
+        """Every extension's own tools, or the error in their place; by the plugins' names, so that each run has the same."""
+        given = sorted(self._each("nucleic_tools", {"run": run}), key=lambda answer: answer[0])
+        return [(name, _tools(tools)) for name, tools in given]
 
     def observers(self, run: RunSpec, session: SessionView) -> list[tuple[str, Observer | Exception]]:
         """Every extension's observer, or the error in its place."""
@@ -244,9 +265,9 @@ class Hooks:
         for impl in reversed(getattr(self._hook, name).get_hookimpls()):
             try:
                 answer = impl.function(*(arguments[a] for a in impl.argnames))
-            except Exception as exc:
-                log.warning("%s of %s failed: %r", name, impl.plugin_name, exc)
-                answer = exc
+            except BaseException as exc:
+                answer = failure_of(exc)
+                log_failure(log, f"{name} of {impl.plugin_name}", answer)
             if answer is not None:
                 given.append((impl.plugin_name, answer))
         return given
@@ -264,7 +285,8 @@ class Hooks:
         """Errors that a plugin raises on purpose pass; any other is its fault, and said to be."""
         try:
             return call()
-        except NucleicError:
-            raise
-        except Exception as exc:
-            raise BackendBroken(f"The backend {self._backend!r} cannot be used: {what} raised {exc!r}") from exc
+        except BaseException as exc:
+            failure = failure_of(exc)
+            if isinstance(failure, NucleicError):
+                raise failure from failure.__cause__
+            raise BackendBroken(f"The backend {self._backend!r} cannot be used: {what} raised {failure!r}") from failure

@@ -19,8 +19,9 @@ from typing import Literal
 import orjson
 import trio
 
+from nucleic_core._faults import log_failure
 from nucleic_core._session.session import Session
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core._wire.descendants import COOKIE_VARIABLE, carried_cookies, lives
 from nucleic_core._wire.framing import LineFramer, Oversize
 from nucleic_core.approvals import Allow, AllowAlways, Answers, CancelRun, Decision, Deny
@@ -126,8 +127,8 @@ class ControlSocket:
                         await stream.send_all(orjson.dumps(answer, default=plain) + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             pass  # the client has gone
-        except Exception:
-            log.exception("control socket: a client's request failed")
+        except Exception as exc:
+            log_failure(log, "control socket: a client's request", exc)
         finally:
             places.release()
 
@@ -141,7 +142,7 @@ class ControlSocket:
             return {"ok": True, **await self._verb(request)}
         except Exception as exc:  # a driver's own error among them: the client is to hear of it
             if not isinstance(exc, NucleicError | ValueError):
-                log.exception("control socket: a request failed")
+                log_failure(log, "control socket: a request", exc)
             extra = {"by": exc.by} if isinstance(exc, ApprovalClosed) else {}
             return {"error": str(exc), "kind": type(exc).__name__, **extra}
 
@@ -195,8 +196,9 @@ def _refusal(peer: trio.socket.SocketType) -> str:
 
 
 def _place() -> str:
-    """Where the socket's directory goes: the runtime directory, unless it is missing or too long for a socket's path."""
+    """Where the socket's directory goes: the runtime directory, unless that is missing, no text, or too long for a path."""
     for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir()):
-        if place and len(os.fsencode(place)) <= _LONGEST_PLACE and os.access(place, os.W_OK | os.X_OK):
+        fits = place is not None and unicode_text(place) == place and 0 < len(os.fsencode(place)) <= _LONGEST_PLACE
+        if place and fits and os.access(place, os.W_OK | os.X_OK):
             return place
     return "/tmp"  # noqa: S108

@@ -74,8 +74,9 @@ class Allow:
 class AllowAlways:
     """Run it, and later ones of the same scope without asking, until the session ends.
 
-    `session`: the same call (tool and input, or paths) again. `tool_name`: any call of that tool.
-    `tool_name_with_pattern`: calls of that tool that match `pattern`. Never for a higher risk than this one's.
+    `session`: the same call again: the same paths for a tool that touches just those, else the same input.
+    `tool_name`: any call of that tool. `tool_name_with_pattern`: calls of that tool whose paths all match the glob
+    `pattern` (`src/**`, or `Edit(src/**)`); shell lines never match one. Never for a higher risk than this one's.
     """
 
     scope: Scope
@@ -144,8 +145,10 @@ class ApprovalPolicy(Protocol):
 class Rule:
     """One rule of a fixed run; the first that matches decides, and no match denies.
 
-    `tool` is a tool name or `*`. `pattern` matches parsed argv, `path` is a glob over absolute paths (relative ones are
-    read from the run's cwd); `max_risk` is the highest risk that an allow covers.
+    `tool` is a tool name or a glob over names. `path` is a glob over absolute paths (a relative one is read from the run's
+    cwd; `*` stays within a name, `**` crosses folders, `[` is written `[[]`). `pattern` is `Tool(glob)` or a glob, over
+    paths too; it allows no shell line, and denies every shell line of its tool. `max_risk` is the highest risk that an
+    allow covers. A deny that cannot be judged (no paths known, a search above the place) holds.
     """
 
     verdict: Literal["allow", "deny"]

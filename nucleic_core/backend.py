@@ -26,11 +26,17 @@ from nucleic_core.specs import AgentInput, RunSpec
 
 @attrs.frozen
 class Ask:
-    """The agent waits for an answer. `key` is its name on the wire; `context` what the decoder knew at that point."""
+    """The agent waits for an answer. `key` is its name on the wire; `context` what the decoder knew at that point.
+
+    `own_tool`: it asks about a call of our own server's (`RunSpec.tools`), as the wire says under a key that names the MCP
+    server, or in a name that no other server's tool can have. Such an ask is allowed unless a policy objects, so a bare
+    `nucleic` anywhere else must not count.
+    """
 
     key: str
     native: JSON
     context: JSON = None
+    own_tool: bool = False
 
 
 class Out(Protocol):
@@ -89,23 +95,30 @@ Answer: TypeAlias = Callable[[Ask, Reply | None], None]
 
 
 class Link(Protocol):
-    """What the core gives a driver: one child and its transcript. Everything but batches() is synchronous."""
+    """What the core gives a driver: one child and its transcript. Everything but batches() and stderr() is synchronous."""
 
     @property
     def run(self) -> RunSpec:
         """The run this link serves."""
 
+    @property
+    def contained(self) -> bool:
+        """Whether the process runs inside something that contains it, as the wrapper of its spawn says."""
+
     def received(self, messages: Iterable[JSON], channel: str = "stdout", answer: Answer | None = None) -> None:
         """Commit messages from the agent: decode, append, begin asks. `answer` replies to asks of these messages."""
 
     def write(self, message: JSON) -> None:
-        """Send one message on stdin as a line of JSON. Never waits; raises AgentGone when stdin is closed."""
+        """Send one message on stdin as a line of JSON. Never waits. Raises AgentGone, recording nothing, when stdin is closed."""
 
     def sent(self, message: JSON, channel: str) -> None:
         """Tell decoder and transcript of what went out elsewhere than on stdin; nothing is written."""
 
     def batches(self) -> AsyncIterator[Sequence[JSON]]:
         """The child's stdout, framed and parsed, in batches; ends at EOF. Give every batch to `received` whole."""
+
+    async def stderr(self) -> str:
+        """Wait until the child has ended; what it wrote to stderr (of much, the first 8 kB and the last 32 kB)."""
 
     def close_stdin(self) -> None:
         """No more input, once what was written is through."""
@@ -116,12 +129,19 @@ class Link(Protocol):
     def notice(self, topic: str, text: str) -> None:
         """Put a notice into the transcript."""
 
+    def conceal(self, secret: str) -> None:
+        """Keep a secret of the driver's own, such as a token it made, out of the transcript from now on."""
+
     def prove(self, capabilities: BackendCapabilities) -> None:
         """Replace what was declared by what this run's agent can do, once its version is known."""
 
 
 class Driver(AbstractAsyncContextManager["Driver", bool | None], Protocol):
-    """Carries, never reads. Entered before the spawn (work that must precede argv), left after the last process is gone."""
+    """Carries, never reads. Entered before the spawn (work that must precede argv), left after the last process is gone.
+
+    The entry has two minutes, then the start has failed. Before `converse` has begun there is nobody to carry to: `send`,
+    `interrupt` and `finish` raise AgentGone, or do nothing.
+    """
 
     async def converse(self, link: Link, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry until the end: shake hands, call `task_status.started()`, pass every batch to `link.received`."""

@@ -22,7 +22,7 @@ class StartFailed(NucleicError):
 
 
 class HandshakeTimeout(StartFailed):
-    """The agent's process started and did not get ready within `ProcessSpec.start_timeout` seconds."""
+    """The agent did not get ready in time: its process in `ProcessSpec.start_timeout` seconds, its driver's entry in 120."""
 
 
 class AgentGone(NucleicError):
@@ -61,7 +61,7 @@ class BadSettings(NucleicError):
 
 
 class BadDirectory(NucleicError):
-    """The run's working directory does not exist or is no directory."""
+    """The run's working directory does not exist, is no directory, or has a name that is no UTF-8."""
 
 
 class SessionBusy(NucleicError):

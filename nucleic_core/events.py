@@ -234,7 +234,8 @@ class ApprovalResolved(EventData):
     """An ask is closed: the decision is recorded and was handed to the writer in the same step.
 
     `decided_by`: `rule:`, `policy:`, `gate:`, `console`, `api`, `socket:<client>`, or `nucleic` where nobody decided;
-    `cause` then says why. `trace` is what every policy said.
+    `cause` then says why. `trace` is what every policy said. Where the cause is interrupted or session_ended, the wire was
+    also told to stop the turn, if its protocol can say so in the answer.
     """
 
     id: str
@@ -416,7 +417,7 @@ def _encodable(item: JSON, depth: int = 0) -> JSON:
         case bool() | None | float():
             return item
         case int():
-            return item if -(1 << 63) <= item < 1 << 64 else float(item)
+            return item if -(1 << 63) <= item < 1 << 64 else _as_float(item)
         case list() | tuple() | dict() if depth >= _DEEPEST:
             return _SURROGATES.sub("\ufffd", _spelled(item))
         case list() | tuple():
@@ -425,6 +426,13 @@ def _encodable(item: JSON, depth: int = 0) -> JSON:
             return {_encodable(str(k)): _encodable(v, depth + 1) for k, v in item.items()}
         case _:
             return _encodable(plain(item), depth)
+
+
+def _as_float(number: int) -> float | str:
+    try:
+        return float(number)
+    except OverflowError:
+        return hex(number)
 
 
 def _spelled(item: JSON) -> str:

@@ -4,11 +4,13 @@ A plugin is a module or an instance with `@hookimpl` functions and `NUCLEIC_API 
 arguments it needs, by name. A coroutine, an unknown hook or an unknown argument is refused at load.
 """
 
+from collections.abc import Iterable
+
 import pluggy
 
 from nucleic_core.approvals import ApprovalPolicy
 from nucleic_core.backend import ApprovalMapper, Decoder, Driver, Observer, Prober, SessionView
-from nucleic_core.specs import ProcessSpec, RunSpec
+from nucleic_core.specs import ProcessSpec, RunSpec, Tool
 
 NUCLEIC_API = 1
 """The version of this surface. It changes when an implementation that loads today could stop working."""
@@ -72,6 +74,16 @@ class SessionHooks:
     @hookspec
     def nucleic_approval_policy(self, run: RunSpec, session: SessionView) -> ApprovalPolicy | None:
         """Give a policy for this session, or None. Its Deny and Escalate always count, its Allow only where named.
+
+        .. versionadded:: 0.1
+        """
+
+    @hookspec
+    def nucleic_tools(self, run: RunSpec) -> Iterable[Tool] | None:
+        """Give functions that this session's agent may call, or None. Called once, before anything is started.
+
+        Their calls are allowed unless a policy objects, so a tool must be safe with any arguments. Of two tools of one
+        name the second is left out, and all of them where the backend does not honour `tools`; each with a notice.
 
         .. versionadded:: 0.1
         """

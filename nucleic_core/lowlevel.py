@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
+from nucleic_core._faults import failure_of
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import LineFramer, Oversize, Unparsed, parse
 from nucleic_core._wire.jsonrpc import NO_SUCH_METHOD, Handler, Peer, RpcError, request_key
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from nucleic_core._wire.mcp_config import mcp_config
     from nucleic_core._wire.mcp_protocol import McpTool
     from nucleic_core._wire.mcp_server import McpServer, ToolCall
+    from nucleic_core._wire.own_tools import OwnTools
 
 __all__ = [
     "JSON",
@@ -33,6 +35,7 @@ __all__ = [
     "McpServer",
     "McpTool",
     "Oversize",
+    "OwnTools",
     "Peer",
     "RpcDriver",
     "RpcError",
@@ -46,7 +49,13 @@ __all__ = [
 
 RpcHandler = Handler
 
-_MCP = {"McpServer": "mcp_server", "McpTool": "mcp_protocol", "ToolCall": "mcp_server", "mcp_config": "mcp_config"}
+_MCP = {
+    "McpServer": "mcp_server",
+    "McpTool": "mcp_protocol",
+    "OwnTools": "own_tools",
+    "ToolCall": "mcp_server",
+    "mcp_config": "mcp_config",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -73,7 +82,18 @@ class BaseDecoder:
 class _ChildDriver:
     """What drivers of one child have in common: nothing to put away, and end of file as the word that no more comes."""
 
-    link: Link
+    _link: Link | None = None
+
+    @property
+    def link(self) -> Link:
+        """The link of the conversation, as `converse` got it. Raises AgentGone as long as there is none."""
+        if self._link is None:
+            raise AgentGone("The agent is not ready yet, so nothing can be sent to it.")
+        return self._link
+
+    @link.setter
+    def link(self, link: Link) -> None:
+        self._link = link
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,9 +167,16 @@ class RpcDriver(_ChildDriver):
     """
 
     header = True
-    peer: Peer
     tasks: trio.Nursery
     """Where a driver may start what runs beside the conversation, and ends with it."""
+    _peer: Peer | None = None
+
+    @property
+    def peer(self) -> Peer:
+        """Our end of the conversation. Raises AgentGone as long as there is none."""
+        if self._peer is None:
+            raise AgentGone("The agent is not ready yet, so nothing can be sent to it.")
+        return self._peer
 
     @property
     def handlers(self) -> Mapping[str, RpcHandler]:
@@ -177,7 +204,7 @@ class RpcDriver(_ChildDriver):
         failed: list[Exception] = []
         async with trio.open_nursery() as nursery:
             self.tasks = nursery
-            peer = self.peer = Peer(
+            peer = self._peer = Peer(
                 link.write,
                 header=self.header,
                 notice=link.notice,
@@ -190,8 +217,8 @@ class RpcDriver(_ChildDriver):
                     await self._shake_hands()
                 except AgentGone:
                     pass  # the end of the process is reported with its stderr, which says more
-                except Exception as failure:
-                    failed.append(failure)
+                except BaseException as failure:
+                    failed.append(failure_of(failure))
                     nursery.cancel_scope.cancel()
                 else:
                     ready.set()

@@ -771,7 +771,7 @@ KNOWN = [
 ]
 
 junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
@@ -823,3 +823,27 @@ def test_anything_that_is_json_is_read_or_raw(message):
     for channel in ("stdout", "mcp"):
         assert decode(message, channel=channel).of(Raw) == [Raw(message)]
     ClaudeDecoder().sent(message, Collected(), "mcp")
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("mcp__nucleic__greet", True),
+        ("mcp__nucleic__greet_all", False),
+        ("mcp__nucleic__approve", False),
+        ("mcp__other__greet", False),
+        ("mcp__nucleic_greet", False),
+        ("greet", False),
+        ("nucleic", False),
+    ],
+)
+@pytest.mark.parametrize("channel", ["stdout", "mcp"])
+def test_an_ask_is_about_an_own_tool_only_under_the_whole_name_that_our_server_gives_it(name, own, channel):
+    decoder = ClaudeDecoder(own_tools=frozenset({"mcp__nucleic__greet"}))
+    fields = {"tool_name": name, "input": {"server": "nucleic", "tool": "greet"}, "tool_use_id": "t1"}
+    if channel == "mcp":
+        line = {"method": "tools/call", "key": "k", "arguments": fields, "_meta": {}}
+    else:
+        line = {"type": "control_request", "request_id": "k", "request": {"subtype": "can_use_tool", **fields}}
+    ((ask, _),) = decode(line, decoder=decoder, channel=channel).asks
+    assert ask.own_tool == own

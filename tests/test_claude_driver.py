@@ -9,8 +9,8 @@ from nucleic_claude.driver import ClaudeDriver
 from nucleic_claude.program import Program
 
 from nucleic_core.backend import Ask, Reply
-from nucleic_core.errors import BackendMissing, BadSettings, StartFailed
-from nucleic_core.specs import AgentInput, Context, Image, RunSpec, Text
+from nucleic_core.errors import AgentGone, BackendMissing, BadSettings, StartFailed, Unsupported
+from nucleic_core.specs import AgentInput, Context, Image, RunSpec, Text, Tool
 from nucleic_core.testing import FakeLink
 
 
@@ -159,6 +159,8 @@ async def test_over_http_the_driver_is_ready_only_when_the_cli_is_connected_to_t
             while link.proved is None:
                 await trio.sleep(0.01)
         config = Path(driver.process().argv[-2].removeprefix("--mcp-config="))
+        (token,) = link.concealed
+        assert f"Bearer {token}" in config.read_text()
         assert config.stat().st_mode & 0o777 == 0o600
         link.hang_up()
     assert not config.exists()
@@ -169,8 +171,15 @@ async def test_over_http_a_cli_that_cannot_connect_fails_the_start_before_a_prom
     async with driver:
         nursery.start_soon(link.replied, "initialize")
         nursery.start_soon(link.replied, "mcp_status", {"mcpServers": [{"name": "nucleic", "status": "failed"}]})
-        with pytest.raises(StartFailed, match="did not connect to Nucleic's approval server"):
+        with pytest.raises(StartFailed, match="did not connect to Nucleic's server"):
             await driver.converse(link)
+
+
+@pytest.mark.parametrize("step", ["send", "interrupt", "finish"])
+async def test_before_the_conversation_there_is_nobody_to_carry_to(step):
+    driver = ClaudeDriver(a_run())
+    with pytest.raises(AgentGone, match="not ready yet"):
+        await getattr(driver, step)(*([AgentInput.of("hi")] if step == "send" else []))
 
 
 def test_a_wrong_setting_is_refused_when_the_driver_is_made():
@@ -181,3 +190,35 @@ def test_a_wrong_setting_is_refused_when_the_driver_is_made():
 async def test_a_missing_program_is_found_out_before_there_is_a_command_line(tmp_path):
     with pytest.raises(BackendMissing):
         await ClaudeDriver(a_run(settings={"executable": str(tmp_path / "none")})).__aenter__()
+
+
+async def _greet(arguments):
+    return "hello"
+
+
+def a_tool(name="greet"):
+    return Tool(name, "Greet.", {"type": "object"}, _greet)
+
+
+async def test_over_stdio_a_run_with_own_tools_has_a_server_for_them_and_waits_for_it(version, nursery):
+    run = a_run(tools=(a_tool(),))
+    driver, link = ClaudeDriver(run), Cli(run)
+    async with driver:
+        spec = driver.process()
+        assert "--permission-prompt-tool=stdio" in spec.argv
+        (config,) = [arg.partition("=")[2] for arg in spec.argv if arg.startswith("--mcp-config=")]
+        assert "MCP_TOOL_TIMEOUT" in spec.env
+        assert driver.process().argv == spec.argv
+        nursery.start_soon(driver.converse, link)
+        await link.replied("initialize")
+        await link.replied("mcp_status", {"mcpServers": [{"name": "nucleic", "status": "connected"}]})
+        with trio.fail_after(5):
+            while link.proved is None:
+                await trio.sleep(0.01)
+        link.hang_up()
+    assert not Path(config).exists()
+
+
+def test_a_tool_cannot_take_the_name_of_the_approval_tool():
+    with pytest.raises(Unsupported, match="called approve"):
+        ClaudeDriver(a_run(tools=(a_tool("approve"),)))

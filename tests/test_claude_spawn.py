@@ -123,7 +123,7 @@ def test_a_clouds_credentials_are_given_only_when_the_user_says_that_the_model_i
     assert "AWS_SECRET_ACCESS_KEY" in spawn(switched, PROGRAM, "stdio", None).inherit_env
 
 
-def test_only_the_http_channel_lifts_the_limits_on_a_tool_call():
+def test_only_a_server_of_ours_lifts_the_limits_on_a_tool_call():
     assert spawn(a_run(), PROGRAM, "stdio", None).env == {}
     assert spawn(a_run(), PROGRAM, "http", Path("/tmp/mcp.json")).env["MCP_TOOL_TIMEOUT"] == "86400000"
 

@@ -10,7 +10,7 @@ from nucleic_codex.app_server.driver import AppServerDriver
 from nucleic_codex.program import Program
 
 from nucleic_core.errors import AgentRefused, StartFailed, Unsupported
-from nucleic_core.specs import AgentInput, RunSpec, Text
+from nucleic_core.specs import AgentInput, RunSpec, Text, Tool
 from nucleic_core.testing import FakeLink
 
 THREAD = {"thread": {"id": "root"}, "cwd": "/repo", "model": "gpt-5.5"}
@@ -273,3 +273,30 @@ async def test_the_end_of_input_is_all_that_finishes_it(nursery):
     async with Talk(nursery) as talk:
         await talk.driver.finish()
         assert not talk.link.stdin_open
+
+
+GREET = Tool("greet", "Greets.", {"type": "object"}, lambda arguments: arguments)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_own_tools_are_served_as_a_server_that_is_asked_about_but_in_a_container(nursery, inside):
+    talk = Talk(nursery, tools=(GREET,))
+    talk.link.inside = inside
+    async with talk:
+        entry = talk.opened["params"]["config"]["mcp_servers.nucleic"]
+    assert entry["url"].startswith("http://127.0.0.1:")
+    assert entry["http_headers"]["Authorization"].startswith("Bearer ")
+    assert entry.get("default_tools_approval_mode") == ("approve" if inside else None)
+
+
+async def test_without_own_tools_there_is_no_server_and_no_override(nursery):
+    talk = Talk(nursery)
+    talk.link.inside = True
+    async with talk:
+        assert "config" not in talk.opened["params"]
+
+
+def test_a_server_of_the_users_may_not_take_our_name(tmp_path):
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {"nucleic": {"command": "x"}}}')
+    with pytest.raises(Unsupported, match="rename it"):
+        AppServerDriver(a_run(tools=(GREET,), mcp_config=tmp_path / "mcp.json"), AppServerDecoder())

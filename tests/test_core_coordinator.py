@@ -626,3 +626,54 @@ async def test_ids_are_short_and_unique() -> None:
         assert len(ids) == 200
         assert all(len(ask) == 10 for ask in ids)
         assert all(b.asks.knows(ask) for ask in ids)
+
+
+@pytest.mark.parametrize("edited", [{"path": Path("/x")}, {"names": {"a"}}, object(), {"n": 10**400}, {object(): 1}])
+async def test_a_policys_edit_that_is_no_json_leaves_the_ask_to_people(edited: Any) -> None:
+    async with bench(seats=[seat(Allow(edited))]) as b:
+        ask = b.ask()
+        await trio.testing.wait_all_tasks_blocked()
+        assert b.wire == []
+        await b.respond(ask, Deny("no"))
+        assert b.wire == [no("no")]
+        assert [trace.verdict for trace in b.resolved.trace] == ["pass", "allow", "failed"]
+
+
+async def test_a_reply_that_cannot_be_delivered_becomes_a_refusal() -> None:
+    delivered: list[Any] = []
+
+    def answer(ask: Ask, reply: Reply | None) -> None:
+        if reply is not None:
+            raise TypeError("no such JSON")
+        delivered.append((ask.key, reply))
+
+    async with bench() as b:
+        await b.respond(b.ask(answer=answer), Allow())
+        assert delivered == [("k", None)]
+        assert len(b.events(Error)) == 1
+
+
+@pytest.mark.parametrize("failure", [TranscriptFailed("full"), OverflowError("too big"), RuntimeError("a bug")])
+async def test_whatever_keeps_an_allow_from_being_recorded_the_wire_is_told_no(failure: Exception) -> None:
+    async with bench() as b:
+        ask = b.ask()
+        await trio.testing.wait_all_tasks_blocked()
+
+        def fail(items: Any) -> None:
+            raise failure
+
+        b.record = fail  # type: ignore[method-assign]
+        with pytest.raises(type(failure)):
+            await b.respond(ask, Allow())
+        assert b.wire == [no("it could not be recorded")]
+
+
+async def test_a_responder_that_exits_is_a_denial() -> None:
+    async def responder(what: Any) -> Any:
+        raise SystemExit(3)
+
+    async with bench(responder=responder) as b:
+        b.ask()
+        await trio.testing.wait_all_tasks_blocked()
+        assert b.resolved.cause == "no_responder"
+        assert b.wire == [no("the responder failed")]

@@ -12,7 +12,7 @@ import orjson
 import pytest
 import trio
 
-from core_agents import Scripted, alive, events_of, gone, kinds, only, open_fake, wait_for
+from core_agents import Entry, Scripted, alive, events_of, gone, kinds, only, open_fake, wait_for
 from nucleic_core import Allow, ApprovalClosed, TranscriptFailed, open_host, open_session
 from nucleic_core.events import (
     ApprovalRequested,
@@ -312,6 +312,80 @@ for n in range(100): tell("say", text="more"); time.sleep(0.01)"""
             with trio.fail_after(10):
                 events = await events_of(session)
             assert kinds(events)[-1] != "run_finished"
+
+
+async def test_a_transcript_that_fails_on_the_way_down_skips_nothing_of_an_orderly_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"""prompt(); tell("ask", key="1", tool="Bash", input={{}})
+while line := sys.stdin.readline(): open({str(tmp_path / "heard")!r}, "a").write(line)
+open({str(tmp_path / "heard")!r}, "a").write("end of input")"""
+    from nucleic_core._store import transcript as store
+
+    def full(fd: int, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(TranscriptFailed, match="No space left"):
+        async with open_fake(Scripted(script, grace=(5.0, 5.0)), cwd=tmp_path) as session:
+            await wait_for(session, ApprovalRequested)
+            monkeypatch.setattr(store, "_write_all", full)
+    heard = (tmp_path / "heard").read_text()
+    assert '"allow":false' in heard
+    assert heard.endswith("end of input")
+
+
+@pytest.mark.parametrize("when", ["all along", "at the end"])
+async def test_a_sync_that_fails_is_told_at_the_end_of_a_run_that_knew_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    def fails(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    if when == "all along":
+        monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(TranscriptFailed, match="Input/output error") as raised:
+        async with open_fake(Scripted("prompt(); done(text='x')"), cwd=tmp_path) as session:
+            assert (await session.result()).outcome == "completed"
+            monkeypatch.setattr(os, "fsync", fails)
+    assert raised.value.__context__ is None
+    with pytest.raises(ValueError, match="mine"):
+        async with open_fake(Scripted("prompt(); done(text='x')"), cwd=tmp_path) as session:
+            await session.result()
+            raise ValueError("mine")
+
+
+async def test_an_agent_that_cannot_be_killed_is_told_and_left_to_the_guard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nucleic_core._wire.process.HUNT_LIMIT", 0.2)
+    monkeypatch.setattr("nucleic_core._wire.process.ChildProcess.signal", lambda self, signum: None)
+    monkeypatch.setattr("nucleic_core._wire.descendants.Descendants.signal", lambda self, signum: None)
+    script = PID + "signal.signal(signal.SIGTERM, signal.SIG_IGN); prompt(); done(text='x'); time.sleep(600)"
+    async with open_host(plugins=[Entry(Scripted(script))]) as host:
+        async with open_session("fake", "go", cwd=tmp_path, host=host) as session:
+            pid = (await wait_for(session, Raw)).value["pid"]
+            assert (await session.result()).outcome == "completed"
+        assert alive(pid)
+        assert [e["topic"] for e in transcript(session) if e["kind"] == "notice"] == ["process"]
+    assert await gone(pid)  # the guard was not told to forget it
+
+
+async def test_a_host_whose_card_cannot_be_removed_still_lets_its_guard_go(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_host() as host:
+        async with open_session("demo", "say hi", cwd=tmp_path, host=host) as session:
+            await session.result()
+        guard = (await host.guard())._process
+        assert guard is not None
+
+        def stuck(self: Path, missing_ok: bool = False) -> None:
+            raise OSError(30, "Read-only file system")
+
+        monkeypatch.setattr(Path, "unlink", stuck)
+    monkeypatch.undo()
+    assert not alive(guard.pid)
+    assert "Read-only file system" in caplog.text
 
 
 # -- reports ------------------------------------------------------------------------------------------------------------

@@ -197,9 +197,16 @@ async def test_a_policy_without_a_name_is_recorded_by_its_class() -> None:
 
 
 def test_an_unknown_name_is_refused_and_the_shipped_ones_are_listed() -> None:
-    check_names(["allow", "budget", Says(None)], ["budget"])
+    check_names(["allow", "budget", Says(None)], ["budget"], {})
     with pytest.raises(BadSettings, match="ask, deny, allow, read-only"):
-        check_names(["alow"], ["budget"])
+        check_names(["alow"], ["budget"], {})
+
+
+def test_naming_a_plugin_that_could_not_be_loaded_tells_why() -> None:
+    broken = {"budget": "ImportError: no module named money", "allow": "it hides a shipped name"}
+    with pytest.raises(BadSettings, match="'budget'.*not loaded: ImportError: no module named money"):
+        check_names(["budget"], ["budget", "allow"], broken)
+    check_names(["allow"], ["budget", "allow"], broken)
 
 
 async def test_a_fixed_run_asks_nobody_and_denies_what_no_rule_allows(tmp_path: Any) -> None:

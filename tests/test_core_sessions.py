@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import nucleic_core
-from core_agents import events_of, kinds, only, wait_for
+from core_agents import Scripted, events_of, kinds, only, open_fake, wait_for
 from nucleic_core import (
     AgentGone,
     AgentInput,
@@ -29,7 +29,9 @@ from nucleic_core import (
     Unsupported,
     open_host,
     open_session,
+    run,
 )
+from nucleic_core._store.index import Index
 from nucleic_core.events import (
     ApprovalRequested,
     ApprovalResolved,
@@ -413,6 +415,49 @@ async def test_twenty_sessions_at_once_on_one_host(tmp_path: Path, home: Path) -
     assert list((home / "hosts").iterdir()) == []
 
 
+async def test_text_that_is_no_unicode_reaches_agent_and_record_as_replacement_characters(
+    tmp_path: Path, home: Path
+) -> None:
+    script = 'for _ in range(2): tell("say", text=prompt()); done(text="x")'
+    async with open_fake(Scripted(script), "a\udc80", cwd=tmp_path, keep_open=True) as session:
+        await session.send(AgentInput((Context("l\udc81", "b\udc82"),)))
+        await session.finish()
+        events = await events_of(session)
+    said = [event.data.text for event in events if isinstance(event.data, AssistantText)]
+    assert said == ["a\ufffd", "Context (l\ufffd):\nb\ufffd"]
+    assert [event.data.text for event in events if isinstance(event.data, UserMessage)] == said
+    assert [row.title for row in Index(home).sessions()] == ["a\ufffd"]
+
+
+async def test_a_directory_whose_name_is_no_utf8_is_refused_before_anything_is_made(tmp_path: Path, home: Path) -> None:
+    odd = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(odd)
+    with pytest.raises(BadDirectory, match="no UTF-8"):
+        await run("demo", "say hi", cwd=os.fsdecode(odd))
+    assert not (home / "sessions").exists()
+
+
+async def test_a_temporary_directory_whose_name_is_no_utf8_holds_no_socket_and_no_session_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(odd)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", os.fsdecode(odd))
+    assert (await run("demo", "say hi", cwd=tmp_path)).outcome == "completed"
+
+
+@pytest.mark.parametrize("broken", ["Index.update", "SessionRow", "title_of"])
+async def test_an_index_row_that_fails_hurts_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise ValueError("a bug of ours")
+
+    monkeypatch.setattr(f"nucleic_core._store.index.{broken}", fails)
+    assert (await run("demo", "say hi", cwd=tmp_path)).outcome == "completed"
+
+
 async def test_the_agent_gets_our_umask_and_not_one_of_the_machinerys(tmp_path: Path) -> None:
     before = os.umask(0o022)
     os.umask(before)
@@ -498,3 +543,23 @@ async def test_the_run_finished_event_is_the_last_that_iterators_give(tmp_path: 
         again = await events_of(session)
     assert isinstance(events[-1].data, RunFinished)
     assert events == again
+
+
+async def test_an_ask_that_stands_before_the_line_of_its_call_comes_after_the_call_all_the_same(tmp_path: Path) -> None:
+    lines = """
+prompt()
+ask = {"t": "ask", "key": "k", "call": "1", "tool": "Write", "input": {"paths": ["a"]}}
+call = {"t": "call", "id": "1", "tool": "Write", "input": {"paths": ["a"]}}
+sys.stdout.write(json.dumps(ask) + chr(10) + json.dumps(call) + chr(10)); sys.stdout.flush()
+hear(); tell("result", id="1"); done(); stay()
+"""
+    async with open_fake(Scripted(lines), cwd=tmp_path) as session:
+        events = await events_of(session, Allow())
+    order = [k for k in kinds(events) if k.startswith(("tool_", "approval_"))]
+    assert order == [
+        "tool_call_started",
+        "tool_call_completed",
+        "approval_requested",
+        "approval_resolved",
+        "tool_result",
+    ]

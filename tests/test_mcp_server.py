@@ -341,26 +341,40 @@ async def test_a_client_that_does_not_read_its_answer_is_dropped(bench, autojump
     assert bench.cancelled == [(bench.calls[0].key, "the client hung up")]
 
 
-async def test_the_connection_that_idles_longest_makes_room_and_pending_calls_stay(bench, autojump_clock, monkeypatch):
-    monkeypatch.setattr(mcp_server, "MAX_CONNECTIONS", 3)
-    caller, idle, stranger = bench.client(), bench.client(), bench.client()
+async def test_the_client_that_idles_longest_makes_room_and_pending_calls_stay(bench, autojump_clock, monkeypatch):
+    monkeypatch.setattr(mcp_server, "MAX_CLIENTS", 3)
+    caller, oldest, idle = bench.client(), bench.client(), bench.client()
     call = await bench.pending(caller)
-    await trio.sleep(1)
-    assert (await idle.ask(rpc("ping", ref=1)))[0] == 200
-    await trio.sleep(1)
-    newest = bench.client()
-    assert (await newest.ask(rpc("ping", ref=1)))[0] == 200
-    assert await stranger.is_closed()
+    for client in (oldest, idle, bench.client()):
+        await trio.sleep(1)
+        assert (await client.ask(rpc("ping", ref=1)))[0] == 200
+    assert await oldest.is_closed()
+    assert (await idle.ask(rpc("ping", ref=2)))[0] == 200
     call.answer("yes")
     assert text((await caller.message())["result"]) == "yes"
 
 
-async def test_a_connection_is_refused_when_all_others_are_busy(bench, monkeypatch):
-    monkeypatch.setattr(mcp_server, "MAX_CONNECTIONS", 2)
+async def test_a_client_is_refused_when_all_others_are_busy(bench, monkeypatch):
+    monkeypatch.setattr(mcp_server, "MAX_CLIENTS", 2)
     for client in (bench.client(), bench.client()):
         await bench.pending(client)
-    assert await bench.client().is_closed()
+    assert (await bench.client().ask(rpc("ping", ref=1)))[0] == 503
     assert bench.cancelled == []
+
+
+async def test_strangers_displace_one_another_and_never_a_client_that_is_idle(bench, autojump_clock, monkeypatch):
+    monkeypatch.setattr(mcp_server, "MAX_STRANGERS", 3)
+    client = bench.client()
+    assert (await client.ask(rpc("ping", ref=1)))[0] == 200
+    await trio.sleep(1)
+    strangers = []
+    for _ in range(10):
+        strangers.append(bench.client())
+        await trio.sleep(0.1)
+    for stranger in strangers[:7]:
+        assert await stranger.is_closed()
+    assert (await strangers[-1].ask(rpc("ping", ref=1)))[0] == 200
+    assert (await client.ask(rpc("ping", ref=2)))[0] == 200
 
 
 # ------------------------------------------------------------------------------------------------ what is answered

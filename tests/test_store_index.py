@@ -320,3 +320,12 @@ async def test_a_git_that_hangs_is_given_up_and_killed(repo, tmp_path, monkeypat
     with trio.fail_after(20):
         assert await git_position(repo) is None
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+def test_a_row_that_sqlite_cannot_hold_is_left_out_and_raises_nothing(home, caplog):
+    index = Index(home)
+    index.update(row(title="a\udc80"))
+    index.update(row(events=2**80))
+    assert "UnicodeEncodeError" in caplog.text
+    assert "OverflowError" in caplog.text
+    assert [found.title for found in index.sessions()] == ["Fix the failing test"]

@@ -132,6 +132,24 @@ def test_an_unknown_session_cannot_be_reopened(tmp_path):
         Transcript.reopen(tmp_path, "s1")
 
 
+@pytest.mark.parametrize("error", [OSError(28, "No space"), TypeError("no JSON"), KeyboardInterrupt()])
+def test_a_transcript_that_gets_no_header_leaves_no_file(create, tmp_path, monkeypatch, error):
+    def fails(fd, data):
+        raise error
+
+    monkeypatch.setattr("nucleic_core._store.transcript._write_all", fails)
+    with pytest.raises(TranscriptFailed if isinstance(error, OSError) else type(error)):
+        create()
+    assert not transcript_path(tmp_path, "s1").exists()
+    monkeypatch.undo()
+    create()
+
+
+def test_a_header_holds_unicode_alone(tmp_path, opened):
+    opened.append(Transcript.create(tmp_path, attrs.evolve(HEADER, model="m\udc80")))
+    assert read_transcript(opened[0].path)[0].model == opened[0].header.model == "m\ufffd"
+
+
 def test_a_reopened_transcript_goes_on_after_its_last_event(create, reopen):
     first = create()
     events = first.append(texts("a", "b"))
@@ -465,8 +483,8 @@ async def test_what_was_written_is_synced_a_moment_later_and_again_after_more(cr
                 transcript.append(texts(word))
                 size = transcript.path.stat().st_size
                 await wait_clean(transcript)
-                await trio.testing.wait_all_tasks_blocked()
-                assert synced[-1] == size
+                while not synced or synced[-1] != size:
+                    await trio.sleep(0.01)
             nursery.cancel_scope.cancel()
 
 

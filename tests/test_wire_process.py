@@ -102,6 +102,14 @@ async def test_end_of_file_comes_after_all_that_was_queued_and_nothing_can_be_wr
 
 
 @within(20)
+async def test_bytes_for_stdin_reach_the_child_whole_and_are_followed_by_end_of_file(nursery, cookie):
+    given = b"two\nlines, " + b"x" * 300_000
+    child = await spawn(nursery, cookie, "print(len(sys.stdin.buffer.read()))", stdin=given)
+    assert [message async for batch in child.batches() for message in batch] == [len(given)]
+    with pytest.raises(AgentGone):
+        child.write(b"more")
+
+
 async def test_without_stdin_the_child_reads_end_of_file_at_once(nursery, cookie):
     child = await spawn(nursery, cookie, "print(repr(sys.stdin.read()))", stdin="null")
     with pytest.raises(AgentGone):
@@ -521,3 +529,52 @@ def test_a_run_inside_a_run_carries_both_cookies():
     assert child_environment({"NUCLEIC_RUN": "outer"}, inherit=(), extra={}, cookie="inner") == {
         "NUCLEIC_RUN": "outer:inner"
     }
+
+
+# What does not end
+
+
+@within(20)
+async def test_what_sigkill_does_not_end_is_given_up_and_said(cookie, monkeypatch, unkillable):
+    monkeypatch.setattr("nucleic_core._wire.process.HUNT_LIMIT", 0.2)
+    async with trio.open_nursery() as nursery:
+        child = await spawn(nursery, cookie, "time.sleep(600)")
+        unkillable(child)
+        await child.end(NO_GRACE)
+        assert child.given_up
+        assert await child.wait() is None
+        with pytest.raises(AgentGone):
+            child.write(b"1")
+
+
+@within(20)
+async def test_a_cancelled_nursery_does_not_wait_for_what_sigkill_does_not_end(cookie, monkeypatch, unkillable):
+    monkeypatch.setattr("nucleic_core._wire.process.HUNT_LIMIT", 0.2)
+    async with trio.open_nursery() as nursery:
+        child = await spawn(nursery, cookie, "time.sleep(600)")
+        unkillable(child)
+        nursery.cancel_scope.cancel()
+    assert child.given_up
+
+
+@within(20)
+async def test_what_ends_is_not_given_up(nursery, cookie):
+    child = await spawn(nursery, cookie, "time.sleep(600)")
+    await child.end(NO_GRACE)
+    assert not child.given_up
+
+
+@pytest.fixture
+def unkillable(monkeypatch):
+    """Makes a child look as if it were stuck in the kernel."""
+    children = []
+
+    def stuck(child):
+        children.append(child)
+        monkeypatch.setattr(child, "signal", lambda signum: None)
+        monkeypatch.setattr(child._descendants, "signal", lambda signum: None)
+
+    yield stuck
+    for child in children:
+        child._popen.kill()
+        child._popen.wait()

@@ -18,9 +18,9 @@ import orjson
 import trio
 
 from nucleic_core._approvals.asking import completed, numbered
-from nucleic_core._approvals.policies import Seat, consult
+from nucleic_core._approvals.policies import OWN_TOOLS, Seat, consult
 from nucleic_core._approvals.rules import AlwaysRules
-from nucleic_core._session.ledger import Item
+from nucleic_core._store.transcript import Item
 from nucleic_core.approvals import (
     Allow,
     AllowAlways,
@@ -35,7 +35,7 @@ from nucleic_core.approvals import (
 )
 from nucleic_core.backend import Answer, ApprovalMapper, Ask, Reply
 from nucleic_core.capabilities import BackendCapabilities
-from nucleic_core.errors import AgentGone, ApprovalClosed, TranscriptFailed, Unsupported
+from nucleic_core.errors import AgentGone, ApprovalClosed, Unsupported
 from nucleic_core.events import (
     DECISION_TYPES,
     ApprovalRequested,
@@ -293,8 +293,9 @@ class Coordinator:
             await self._call_responder(entry, self._responder)
 
     async def _policies_decide(self, entry: OpenAsk, request: ApprovalRequest) -> bool:
+        own = [Seat(OWN_TOOLS, named=True)] if entry.ask.own_tool else []
         try:
-            verdicts = await consult(self._seats, request)
+            verdicts = await consult([*self._seats, *own], request)
         except Exception as exc:
             log.exception("the policies could not be asked")
             self._floor.report(f"The policies could not be asked, so the action is denied: {exc!r}")
@@ -305,9 +306,14 @@ class Coordinator:
         entry.trace, entry.votes_needed = verdicts.trace, verdicts.votes
         entry.judged.set()
         verdict, by = verdicts.verdict, verdicts.decided_by
-        edited = isinstance(verdict, Allow) and verdict.updated_input is not None
-        if verdict is None or (edited and not self._floor.capabilities.can_modify_tool_input):
-            return False  # an edit was the policy's condition; where it cannot be had, people decide
+        if verdict is None:
+            return False
+        try:
+            self._checked(entry, verdict)
+        except (Unsupported, ValueError) as exc:
+            # An edit was the policy's condition; where it cannot be had, people decide.
+            entry.trace += (Trace(by.removeprefix("policy:"), "failed", str(exc)),)
+            return False
         if isinstance(verdict, Allow) and verdicts.seat == 0:
             rule = self.rules.covering(request)
             by = f"rule:{rule.id}" if rule is not None else by
@@ -322,8 +328,8 @@ class Coordinator:
             self.respond(entry.id, decision, "api")
         except ApprovalClosed:
             pass  # somebody was faster
-        except Exception as exc:
-            log.exception("the responder failed")
+        except (Exception, SystemExit) as exc:
+            log.warning("the responder failed: %s", type(exc).__name__)
             text = f"The responder failed, so the action is denied: {type(exc).__name__}: {exc}"
             if entry.id in self._open:
                 self._floor.report(text)
@@ -346,7 +352,7 @@ class Coordinator:
             self.rules.grant(decision, entry.what)
         try:
             self._floor.record([self._resolution(entry, decision, by, cause)])
-        except TranscriptFailed:
+        except Exception:
             self._tell(entry, Deny("it could not be recorded"))
             raise
         reply = self._tell(entry, told or decision)
@@ -389,5 +395,7 @@ class Coordinator:
         except AgentGone:
             pass  # there is nobody to tell, as the end of the run says
         except Exception as exc:
-            log.warning("an answer could not be delivered: %r", exc)
+            log.warning("an answer could not be delivered: %s", type(exc).__name__)
             self._floor.report(f"An answer could not be delivered: {exc}")
+            if reply is not None:
+                self._reply(ask, None, answer)  # a refusal says no word of ours that could be at fault

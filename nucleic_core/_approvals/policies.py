@@ -5,11 +5,12 @@ one that the run or the user's settings name. A policy that raises or takes too 
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import trio
 
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core.approvals import Allow, ApprovalPolicy, ApprovalRequest, Deny, Escalate, Trace, Verdict
 from nucleic_core.errors import BadSettings
 
@@ -38,6 +39,9 @@ class _ReadOnly:
         return Deny(f"this run may only read, and {request.tool} is {(request.risk or 'unknown').replace('_', ' ')}")
 
 
+OWN_TOOLS = _Shipped("own tools", Allow())
+"""Sits at the table for asks about calls of our own tools, and for no other."""
+
 SHIPPED: dict[str, ApprovalPolicy] = {
     "ask": _Shipped("ask", Escalate("the policy asks a person each time")),
     "deny": _Shipped("deny", Deny("this run denies every gated action")),
@@ -59,13 +63,17 @@ class Seat:
     def _own_name(self) -> str:
         try:
             return str(self.policy.name)
-        except Exception:  # it is somebody's property, or missing; `decide` may do all the same
+        except BaseException as exc:  # it is somebody's property, or missing; `decide` may do all the same
+            failure_of(exc)
             return type(self.policy).__name__
 
 
 @attrs.frozen
 class Broken:
-    """In the place of a policy that its plugin could not build; it might have denied, so it withdraws every Allow."""
+    """In the place of a policy that its plugin could not build, or of a plugin that could not be loaded.
+
+    It might have denied, so it withdraws every Allow.
+    """
 
     name: str
     error: Exception
@@ -94,11 +102,19 @@ def shipped(name: str) -> ApprovalPolicy:
         raise BadSettings(f"No policy is called {name!r}. Shipped: {', '.join(SHIPPED)}.") from None
 
 
-def check_names(wanted: Sequence[str | ApprovalPolicy], plugins: Sequence[str]) -> None:
-    """Raise BadSettings for a policy that nobody here can give, before anything is begun."""
+def check_names(wanted: Sequence[str | ApprovalPolicy], plugins: Sequence[str], broken: Mapping[str, str]) -> None:
+    """Raise BadSettings for a policy that nobody here can give, before anything is begun.
+
+    `broken`: which of the plugins could not be loaded, and why.
+    """
     for item in wanted:
-        if isinstance(item, str) and item not in plugins:
-            shipped(item)
+        if isinstance(item, str) and item not in SHIPPED:
+            if item in broken:
+                raise BadSettings(
+                    f"The policy {item!r} cannot be had, its plugin is not loaded: {broken[item]}. Mend or uninstall it."
+                )
+            if item not in plugins:
+                shipped(item)
 
 
 def seat_policies(
@@ -116,7 +132,7 @@ def seat_policies(
         Seat(
             Broken(name, policy) if isinstance(policy, Exception) else policy,
             named=name in names - SHIPPED.keys(),
-            name=f"plugin {name}" if name in (*SHIPPED, "rules", "fixed") else name,
+            name=f"plugin {name}" if name in (*SHIPPED, "rules", "fixed", OWN_TOOLS.name) else name,
         )
         for name, policy in plugins.items()
     ]
@@ -143,9 +159,10 @@ async def consult(seats: Sequence[Seat], request: ApprovalRequest) -> Verdicts:
             verdict = await seats[seat].policy.decide(request)
             if not isinstance(verdict, Allow | Deny | Escalate | None):
                 raise TypeError(f"a policy must return Allow, Deny, Escalate or None, not {verdict!r}")
-        except Exception as exc:
-            log.warning("policy %s failed: %r", seats[seat].name, exc)
-            note(seat, "failed", f"{type(exc).__name__}: {exc}")
+        except BaseException as exc:
+            failure = failure_of(exc)
+            log_failure(log, f"the policy {seats[seat].name}", failure)
+            note(seat, "failed", f"{type(failure).__name__}: {failure}")
             return
         if isinstance(verdict, Allow) and trio.current_time() - started > PATIENCE:
             return  # it held up everything else meanwhile, the deadline included

@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 import attrs
 import orjson
 
-from nucleic_core._approvals.asking import SHELL_TOOLS, canonical
+from nucleic_core._approvals.asking import FILE_TOOLS, SHELL_TOOLS, canonical
 from nucleic_core._values import JSON
 from nucleic_core.approvals import Allow, AllowAlways, ApprovalRequest, Deny, Risk, Rule, Scope, Verdict, within
 
@@ -84,7 +84,7 @@ class FixedRules:
     name: str = "fixed"
 
     async def decide(self, request: ApprovalRequest) -> Verdict:
-        """Allow or deny; a fixed run asks nobody."""
+        """Allow or deny, never a person's part. (Another policy may still escalate.)"""
         for number, rule in enumerate(self.rules, 1):
             if _rule_matches(rule, request, self.cwd):
                 return Allow() if rule.verdict == "allow" else Deny(f"rule {number} of this run denies it")
@@ -112,15 +112,24 @@ def _pattern_allows(pattern: str, request: ApprovalRequest, cwd: Path) -> bool:
 
 
 def _pattern_denies(pattern: str, request: ApprovalRequest, cwd: Path) -> bool:
+    """A pattern that reads as another tool's may be the plain name of a file, such as `report(1)`: it counts as both."""
     glob = _glob_for(pattern, request.tool)
-    return glob is not None and (_is_shell(request) or _path_denies(glob, request, cwd))
+    if glob is None:
+        return bool(request.paths) and not _is_shell(request) and _path_denies(pattern, request, cwd)
+    return _is_shell(request) or _path_denies(glob, request, cwd)
 
 
 def _path_denies(glob: str, request: ApprovalRequest, cwd: Path) -> bool:
-    """One path is enough. A deny that cannot be judged must hold: a shell line may write where it says nothing of."""
+    """One path is enough. A deny that cannot be judged must hold: a shell line may write where it says nothing of, a
+    search may look below the folder that it names.
+    """
     if not request.paths or _is_shell(request):
-        return request.risk != "read_only"
-    return any(_glob(glob, path, cwd) for path in request.paths)
+        return True
+    literal = canonical(Path(glob), cwd)
+    below = request.tool not in FILE_TOOLS
+    return any(
+        path == literal or _glob(glob, path, cwd) or (below and _may_hold(path, glob, cwd)) for path in request.paths
+    )
 
 
 def _glob_for(pattern: str, tool: str) -> str | None:
@@ -140,19 +149,43 @@ def _glob(pattern: str, path: Path, cwd: Path) -> bool:
 
     What stands before the first wildcard is a place, resolved as the paths of requests are (`..`, symbolic links).
     """
+    place, rest = _place_and_rest(pattern, cwd)
+    return path.parts[: len(place)] == place and _parts_match(rest, path.parts[len(place) :])
+
+
+def _may_hold(folder: Path, pattern: str, cwd: Path) -> bool:
+    """Whether something below a folder may be covered by a glob."""
+    place, rest = _place_and_rest(pattern, cwd)
+    inside = folder.parts
+    if place[: len(inside)] == inside:
+        return True
+    deeper = len(inside) - len(place)
+    return inside[: len(place)] == place and ("**" in rest or deeper < len(rest))
+
+
+def _place_and_rest(pattern: str, cwd: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     parts = PurePath(pattern).parts
     wild = next((i for i, part in enumerate(parts) if _WILD.search(part)), len(parts))
     place = canonical(Path(*parts[:wild]), cwd).parts
     rest = PurePath(os.path.normpath(PurePath(*parts[wild:]))).parts if wild < len(parts) else ()
-    return path.parts[: len(place)] == place and _parts_match(rest, path.parts[len(place) :])
+    return place, rest
 
 
 def _parts_match(wanted: tuple[str, ...], have: tuple[str, ...]) -> bool:
-    if not wanted:
-        return not have
-    if wanted[0] == "**":
-        return any(_parts_match(wanted[1:], have[skip:]) for skip in range(len(have) + 1))
-    return bool(have) and fnmatch.fnmatchcase(have[0], wanted[0]) and _parts_match(wanted[1:], have[1:])
+    """Greedily, going back to the last `**` alone: the agent chooses the path, so the work must stay a product."""
+    at = taken = 0
+    star, tried = -1, 0
+    while taken < len(have):
+        if at < len(wanted) and wanted[at] == "**":
+            star, tried, at = at, taken, at + 1
+        elif at < len(wanted) and fnmatch.fnmatchcase(have[taken], wanted[at]):
+            at, taken = at + 1, taken + 1
+        elif star >= 0:
+            tried += 1
+            at, taken = star + 1, tried
+        else:
+            return False
+    return all(part == "**" for part in wanted[at:])
 
 
 def _is_shell(request: ApprovalRequest) -> bool:
@@ -160,7 +193,7 @@ def _is_shell(request: ApprovalRequest) -> bool:
 
 
 def _same_call(request: ApprovalRequest) -> JSON:
-    if request.paths and request.command is None:
+    if request.paths and request.tool in FILE_TOOLS and not _is_shell(request):
         return sorted(map(str, request.paths))
     try:
         return orjson.dumps(request.input, option=orjson.OPT_SORT_KEYS).decode()

@@ -12,6 +12,7 @@ _SCOPES = {"session": "session", "tool": "tool_name", "pattern": "tool_name_with
 
 @click.command("approve")
 @click.argument("ask")
+@click.option("--as", "who", metavar="NAME", help="Who answers, for the record (socket:cli:NAME).")
 @click.option(
     "--always",
     type=click.Choice(list(_SCOPES)),
@@ -19,7 +20,7 @@ _SCOPES = {"session": "session", "tool": "tool_name", "pattern": "tool_name_with
 )
 @click.option("--pattern", help="For --always pattern: which paths, as in src/**.")
 @click.option("--input", "edited", metavar="JSON", help="Run it with this input instead.")
-def command(ask: str, always: str | None, pattern: str | None, edited: str | None) -> None:
+def command(ask: str, who: str | None, always: str | None, pattern: str | None, edited: str | None) -> None:
     """Allow ASK, an id as in `approval_requested` and on the console. The first answer to an ask counts."""
     if (always == "pattern") != (pattern is not None):
         raise click.UsageError("--always pattern and --pattern go together.")
@@ -30,7 +31,7 @@ def command(ask: str, always: str | None, pattern: str | None, edited: str | Non
         decision = {"type": "allow_always", "scope": _SCOPES[always], "pattern": pattern}
     else:
         decision = {"type": "allow", "updated_input": None if edited is None else _read(edited)}
-    answer(load_settings().home, ask, decision)
+    answer(load_settings().home, ask, decision, who=who)
 
 
 def _read(text: str) -> JSON:

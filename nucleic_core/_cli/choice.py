@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 import attrs
 import trio
 
+from nucleic_core._faults import failure_of
 from nucleic_core._plugins import Plugins
 from nucleic_core.capabilities import BackendCapabilities, ProbeReport
 from nucleic_core.errors import BackendMissing, NucleicError, Unsupported
@@ -50,7 +51,8 @@ async def probed(plugins: Plugins, name: str) -> Probed:
         capabilities = prober.declared(report.version)
     except trio.TooSlowError:
         return Probed(name, problem=f"its probe took longer than {PATIENCE:g} s")
-    except Exception as exc:
+    except BaseException as raised:
+        exc = failure_of(raised)
         problem = str(exc) if isinstance(exc, NucleicError) else f"{type(exc).__name__}: {exc}"
         return Probed(name, problem=problem)
     return Probed(name, capabilities, report)
@@ -89,14 +91,13 @@ def why_not(one: Probed) -> str:
     """Why a backend cannot be used, in one sentence."""
     if one.report is None:
         return one.problem
-    fault = "not installed" if not one.report.installed else "not logged in"
-    return f"{fault}. {one.report.next_step}".strip()
+    return one.report.next_step or ("not logged in" if one.report.installed else "not installed")
 
 
 def _claims(plugins: Plugins, name: str, model: str) -> bool:
     try:
         prober = plugins.backend(name).prober()
         return prober is not None and any(fnmatchcase(model, pattern) for pattern in prober.declared().models)
-    except Exception as exc:
-        log.info("%s is left out of the choice: %r", name, exc)
+    except BaseException as exc:
+        log.info("%s is left out of the choice: %r", name, failure_of(exc))
         return False

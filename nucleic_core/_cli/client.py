@@ -59,10 +59,14 @@ def steer(home: Path, session: str, verb: str, **fields: JSON) -> JSON:
     raise SessionNotFound(f"Session {session} is not running. Take it up with `nucleic resume {session[:8]}`.")
 
 
-def answer(home: Path, ask: str, decision: JSON) -> None:
-    """Answer an ask, whichever host has it. Raises ApprovalClosed when it is not open, or what the host raised."""
+def answer(home: Path, ask: str, decision: JSON, *, who: str | None = None) -> None:
+    """Answer an ask, whichever host has it; `who` tells one person from another where several votes are needed.
+
+    Raises ApprovalClosed when it is not open, or what the host raised.
+    """
+    client = CLIENT if who is None else f"{CLIENT}:{who}"
     for host in live_hosts(home):
-        reply = _request(host, {"verb": "answer", "ask": ask, "decision": decision})
+        reply = _request(host, {"verb": "answer", "ask": ask, "decision": decision, "client": client})
         if reply is None or (reply.get("kind") == "ApprovalClosed" and not reply.get("by")):
             continue  # not of this host
         if reply.get("kind") == "ApprovalClosed":

@@ -11,6 +11,7 @@ import click
 
 from nucleic_core._cli.exits import STDOUT_CLOSED
 from nucleic_core._cli.verbosity import add_verbosity
+from nucleic_core._faults import failure_of
 from nucleic_core.errors import BackendBroken
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class LazyGroup(click.Group):
             command = entry.load()
             if not isinstance(command, click.Command):
                 raise TypeError("it is no click command")
-        except Exception as exc:
+        except BaseException as raised:
+            exc = failure_of(raised)
             whose = self._whose(cmd_name)
             raise BackendBroken(f"The command {cmd_name!r} of {whose} cannot be used: {exc}.") from exc
         return command

@@ -33,7 +33,7 @@ class Notifier:
             async with trio.open_nursery() as nursery:
                 try:
                     async for event in session.events():
-                        machine.feed(event.data)
+                        machine.feed(event.data, event.parent)
                         waits = machine.status in _WAITING
                         if waits and not self._waits:
                             self._entry += 1

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import trio
 
 from nucleic_core._background import Background
+from nucleic_core._faults import log_failure
 from nucleic_core._session.session import Session
 from nucleic_core.events import EventData, TurnCompleted
 
@@ -52,7 +53,8 @@ class Signals:
 
     def _ctrl_c(self) -> None:
         session = self.session
-        if session is None or self._interrupted or session.status in ("idle", "finished", "error"):
+        # A turn waits or runs, unless nothing is asked and the session says so: at a turn's end it awaits input, too.
+        if session is None or self._interrupted or (session.status != "running" and not session.open_asks):
             self.scope.cancel()
             return
         self._interrupted = True
@@ -63,7 +65,7 @@ class Signals:
         try:
             await session.interrupt()
         except Exception as exc:
-            log.warning("the turn could not be interrupted: %r", exc)
+            log_failure(log, "interrupting the turn", exc)
 
 
 @contextmanager

@@ -5,11 +5,13 @@ kept from the decoder; a decoder that raises costs one message its meaning and t
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TypeAlias
 
 import attrs
 
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._session.ledger import Item, Ledger
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import Oversize, Unparsed
@@ -68,8 +70,8 @@ class Decoding:
         self.ledger = ledger
         self._told: set[str] = set()
 
-    def received(self, messages: Iterable[JSON], channel: str = "stdout") -> list[Found]:
-        """What messages from the agent mean, in order."""
+    def received(self, messages: Iterable[JSON], channel: str = "stdout") -> Iterator[Found]:
+        """What messages from the agent mean, in order; each is accounted for when it is taken, after what stood before it."""
         out = Collected()
         for message in messages:
             if type(message) is dict:  # nearly always
@@ -87,43 +89,43 @@ class Decoding:
                 self._decode(self._decoder.received, message, out, channel)
         return self._admitted(out)
 
-    def sent(self, message: JSON, channel: str = "stdin") -> list[Found]:
+    def sent(self, message: JSON, channel: str = "stdin") -> Iterator[Found]:
         """What a message to the agent means."""
         out = Collected()
         self._decode(self._decoder.sent, message, out, channel)
         return self._admitted(out)
 
-    def ended(self, returncode: int | None, description: str, *, failed: bool = False) -> list[Found]:
+    def ended(self, returncode: int | None, description: str, *, failed: bool = False) -> Iterator[Found]:
         """What the end of the process means; `description` says it to a person, `failed` that it was our own failure."""
         out = Collected()
         try:
             self._decoder.ended(returncode, out)
-        except Exception as exc:
-            self._failed(out, exc)
-        return [*self._admitted(out), *self.ledger.end(returncode, description, failed=failed)]
+        except BaseException as exc:
+            self._failed(out, failure_of(exc))
+        return chain(self._admitted(out), self.ledger.end(returncode, description, failed=failed))
 
     def _decode(self, decode: Callable[[JSON, Out, str], None], message: JSON, out: Collected, channel: str) -> None:
         try:
             decode(message, out, channel)
-        except Exception as exc:
+        except BaseException as exc:
+            failure = failure_of(exc)
             out.event(Raw(message))
-            self._failed(out, exc)
+            self._failed(out, failure)
 
     @staticmethod
     def _failed(out: Collected, failure: Exception) -> None:
-        log.error("the decoder failed", exc_info=failure)
+        log_failure(log, "the decoder", failure)
         out.event(Notice("decoder", f"The decoder failed on this message: {failure!r}"))
 
-    def _admitted(self, out: Collected) -> list[Found]:
-        admitted: list[Found] = []
+    def _admitted(self, out: Collected) -> Iterator[Found]:
+        """Lazily: an ask in the midst must find the account as it is at its place, to foretell a call whose line follows."""
         for found in out.found:
             if isinstance(found, tuple):
-                admitted += self.ledger.admit(found)
                 if type(found[0]) is Raw:
                     self._tell(found[1])
+                yield from self.ledger.admit(found)
             else:
-                admitted.append(found)
-        return admitted
+                yield found
 
     def _tell(self, native: str | None) -> None:
         """Log what is not understood once a run by its type, so that a flood of it costs one line."""

@@ -229,7 +229,10 @@ class Ledger:
             self.last_turn = None  # it did not fail in that turn, but it failed
         last = self.last_turn
         outcome: Outcome = last.outcome if last is not None else "interrupted" if wanted else "errored"
-        told = description if crashed or (last is None and not wanted) else None
+        explained = (
+            not in_turn and last is not None and last.error is not None
+        )  # by its turn, better than by its status
+        told = description if (crashed and not explained) or (last is None and not wanted) else None
         yield from self.admit((RunFinished(outcome, error=told, returncode=returncode), None, None))
 
     def _accept(self, data: InputAccepted) -> None:

@@ -25,17 +25,25 @@ class ProcessLink:
         pipeline: Pipeline,
         answer: Answer,
         prove: Callable[[BackendCapabilities], None],
+        *,
+        contained: bool = False,
     ) -> None:
         self._run = run
         self._child = child
         self._pipeline = pipeline
         self._answer = answer
         self._prove = prove
+        self._contained = contained
 
     @property
     def run(self) -> RunSpec:
         """See `Link.run`."""
         return self._run
+
+    @property
+    def contained(self) -> bool:
+        """See `Link.contained`."""
+        return self._contained
 
     def received(self, messages: Iterable[JSON], channel: str = "stdout", answer: Answer | None = None) -> None:
         """See `Link.received`."""
@@ -47,6 +55,7 @@ class ProcessLink:
     def write(self, message: JSON) -> None:
         """See `Link.write`."""
         line = encode(message)
+        self._child.check_writable()  # before the record: nobody is to believe what never went out
         if self._pipeline.failure is None:  # else only denials and farewells go out, which need no record
             self._pipeline.sent(message, "stdin", self._answer)
         self._child.write(line)
@@ -59,6 +68,11 @@ class ProcessLink:
         """See `Link.batches`."""
         return self._child.batches()
 
+    async def stderr(self) -> str:
+        """See `Link.stderr`."""
+        await self._child.wait()
+        return self._child.stderr.text()
+
     def close_stdin(self) -> None:
         """See `Link.close_stdin`."""
         self._child.close_stdin()
@@ -70,6 +84,10 @@ class ProcessLink:
     def notice(self, topic: str, text: str) -> None:
         """See `Link.notice`."""
         self._pipeline.mention(Notice(topic, text))
+
+    def conceal(self, secret: str) -> None:
+        """See `Link.conceal`."""
+        self._pipeline.conceal([secret])
 
     def prove(self, capabilities: BackendCapabilities) -> None:
         """See `Link.prove`."""

@@ -5,29 +5,36 @@ cancellation of the caller does not tear the wires out: it only says that the ca
 """
 
 import logging
+import math
 import os
 import secrets
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import trio
 
 from nucleic_core._approvals.coordinator import Coordinator
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._plugins import Hooks
 from nucleic_core._session.link import ProcessLink
 from nucleic_core._session.pipeline import Pipeline
+from nucleic_core._store.redaction import secrets_of
 from nucleic_core._wire.guard import Guard
 from nucleic_core._wire.process import ChildProcess, child_environment
 from nucleic_core.approvals import CancelRun
 from nucleic_core.backend import Decoder, Driver
 from nucleic_core.capabilities import BackendCapabilities
-from nucleic_core.errors import AgentGone, BackendBroken, HandshakeTimeout, NucleicError, StartFailed
-from nucleic_core.events import Error, RunFinished
+from nucleic_core.errors import AgentGone, BackendBroken, HandshakeTimeout, NucleicError, StartFailed, TranscriptFailed
+from nucleic_core.events import Error, Notice, RunFinished
 from nucleic_core.specs import ProcessSpec, RunSpec
 
 log = logging.getLogger("nucleic.session")
+
+_T = TypeVar("_T")
 
 Ending: TypeAlias = Literal["idle", "left", "gone", "failed"]
 """Why the wind-down began: the run is idle for good, the caller left, the process ended, or something of ours failed."""
@@ -37,6 +44,9 @@ INTERRUPT_GRACE = 3.0
 
 LAST_READ = 10.0
 """Seconds that a driver has to read to the end once the process is gone."""
+
+ENTRY = 120.0
+"""Seconds that a driver's entry may take: a look for the program and its version, a port, a hook's hash."""
 
 FAREWELL = 10.0
 """Seconds that a driver has to put its things away."""
@@ -90,6 +100,11 @@ class Machine:
             raise self.failure
 
     @property
+    def started(self) -> bool:
+        """Whether the agent ever got ready."""
+        return self._started
+
+    @property
     def ending(self) -> bool:
         """Whether the wind-down has begun: nothing new is taken up."""
         return self._ending.is_set()
@@ -99,7 +114,10 @@ class Machine:
         ledger = self._pipeline.ledger
         if ledger.turn_running and self.driver is not None:
             ledger.interrupted = True
-            await self.driver.interrupt()
+            try:
+                await self.driver.interrupt()
+            except BaseException as exc:
+                raise failure_of(exc) from exc.__cause__
         else:
             self._interrupt_wanted = ledger.input_waits
             await trio.lowlevel.checkpoint()
@@ -123,8 +141,12 @@ class Machine:
         """Everything from the driver's entry to the run's end. Never raises: `failure` says what went wrong."""
         try:
             await self._whole_life()
-        except Exception as exc:
-            self.failure = _plain(exc)
+        except BaseException as exc:
+            failure = failure_of(exc)
+            if self.failure is None:
+                self.failure = failure
+            else:
+                log_failure(log, "the driver's exit", failure)
         finally:
             self._report_failure()
             self.ready.set()
@@ -134,19 +156,34 @@ class Machine:
     async def _whole_life(self) -> None:
         driver = self._hooks.driver(self._run, self._decoder)
         # The driver's entry may be given up; once it is through, its tasks live in this scope and it is cancelled no more.
-        with trio.CancelScope() as step:
+        with trio.move_on_after(ENTRY) as step:
             self._start_step = step
             if self._ending.is_set():
                 step.cancel()
             async with driver:
                 self._start_step = None
+                step.deadline = math.inf
                 try:
                     if not self._ending.is_set():
                         await self._with_process(driver)
-                except Exception as exc:
-                    self.failure = _plain(exc)  # now: a driver that hangs in its exit must not hide it
+                except BaseException as exc:
+                    self.failure = failure_of(exc)  # now: a driver that hangs in its exit must not hide it
                 finally:
                     step.deadline = trio.current_time() + FAREWELL
+        if step.cancelled_caught and not (self._started or self._ending.is_set() or self.failure):
+            raise HandshakeTimeout(
+                f"The driver of {self._run.backend} did not get ready within {ENTRY:g} s, in what it does before the agent's "
+                "process is started (Driver.__aenter__)."
+            )
+
+    async def _unless_left(self, step: Callable[[], Awaitable[_T]]) -> _T | None:
+        """A step of the start, which is given up when the caller leaves; None then."""
+        with trio.CancelScope() as scope:
+            self._start_step = scope
+            if self._ending.is_set():
+                scope.cancel()
+            return await step()
+        return None
 
     async def _with_process(self, driver: Driver) -> None:
         spec = self._hooks.spawn(self._run, driver)
@@ -155,20 +192,29 @@ class Machine:
         env = child_environment(
             os.environ, inherit=spec.inherit_env, extra={**spec.env, **self._run.env}, cookie=cookie
         )
-        guard = await self._guard()
+        self._pipeline.conceal(secrets_of(env))
+        guard = await self._unless_left(self._guard)
+        if guard is None:
+            return
         guard.watch(cookie)
+        child: ChildProcess | None = None
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                child = await ChildProcess.start(
-                    nursery, spec.argv, env=env, cwd=spec.cwd or self._run.cwd, stdin=spec.stdin, cookie=cookie
-                )
-                await self._serve(nursery, driver, child, spec)
+                start = partial(ChildProcess.start, nursery, spec.argv, env=env, stdin=spec.stdin, cookie=cookie)
+                child = await self._unless_left(partial(start, cwd=spec.cwd or self._run.cwd))
+                if child is not None:
+                    await self._serve(nursery, driver, child, spec)
                 nursery.cancel_scope.cancel()
         finally:
             self._nursery = None
-            guard.forget(cookie)
-        if self._pipeline.failure is None and self._started:
+            if child is not None and child.given_up:
+                text = "Something of the agent's process does not end, even by SIGKILL; it is left to the kernel."
+                log.warning("process %d: %s", child.pid, text)
+                self._pipeline.mention(Notice("process", text, {"pid": child.pid}))
+            else:
+                guard.forget(cookie)
+        if self._pipeline.failure is None and child is not None and self._started:
             self._coordinator.close_all("agent_gone", "the agent's process is gone", for_good=True)
             if self.failure is not None:
                 self._pipeline.mention(_fatal(self.failure))
@@ -176,7 +222,7 @@ class Machine:
             self._pipeline.ended(child.returncode, description, failed=self.failure is not None)
 
     async def _serve(self, nursery: trio.Nursery, driver: Driver, child: ChildProcess, spec: ProcessSpec) -> None:
-        link = ProcessLink(self._run, child, self._pipeline, driver.answer, self._prove)
+        link = ProcessLink(self._run, child, self._pipeline, driver.answer, self._prove, contained=spec.contained)
         carried = trio.Event()
 
         async def carry(*, task_status: trio.TaskStatus[None]) -> None:
@@ -186,14 +232,16 @@ class Machine:
                     await child.wait()
                 if self._started:  # else it is a start that failed
                     self.end("gone")
-            except Exception as exc:
+            except BaseException as exc:
                 if not self._started:
                     raise
-                failure = self._driver_failure(exc)
+                failure = self._driver_failure(failure_of(exc))
                 if isinstance(failure, AgentGone):
                     self.end("gone")
                 else:
-                    log.exception("the driver failed")
+                    log_failure(
+                        log, "the driver", failure.__cause__ if isinstance(failure.__cause__, Exception) else failure
+                    )
                     self.failure = failure
                     self.end("failed")
             finally:
@@ -238,9 +286,10 @@ class Machine:
                 try:
                     await nursery.start(carry)
                     self._started = True
-                except Exception as exc:
+                except BaseException as raised:
+                    exc = failure_of(raised)
                     if isinstance(exc, NucleicError) and not isinstance(exc, AgentGone):
-                        raise
+                        raise exc from exc.__cause__
                     with trio.move_on_after(1.0):  # a driver often fails because the process just has: that tells more
                         await child.wait()
                     if child.returncode is None:
@@ -262,18 +311,20 @@ class Machine:
         """Interrupt in band, close stdin, then the process's own grace, signals and the last descendant."""
         if self._why in ("left", "failed"):
             self._pipeline.ledger.stopping = self._why == "left"
-            self._coordinator.close_all(
-                "session_ended", "the session ended", reply=CancelRun("the session ended"), for_good=True
-            )
+            self._close_asks(CancelRun("the session ended"))
             if self._started and self.failure is None:
                 await self._end_turns(child)
         elif self._why == "idle":
-            self._coordinator.close_all("session_ended", "the session ended", for_good=True)
+            self._close_asks(None)
             self._finish_run()
         with trio.move_on_after(spec.grace[0]):
             await self._quietly(driver.finish())
         child.close_stdin()
         await child.end(spec.grace)
+
+    def _close_asks(self, told: CancelRun | None) -> None:
+        with suppress(TranscriptFailed):  # the wire has its denials all the same, and the end goes on in order
+            self._coordinator.close_all("session_ended", "the session ended", reply=told, for_good=True)
 
     async def _end_turns(self, child: ChildProcess) -> None:
         """Stop the turn in band, and those that queued inputs are about to begin, and wait a moment for their end."""
@@ -311,7 +362,6 @@ class Machine:
 
     def _driver_failure(self, failure: Exception) -> Exception:
         """What a driver raised, as an error of ours."""
-        failure = _plain(failure)
         if isinstance(failure, NucleicError):
             return failure
         text = f"The driver of {self._run.backend} failed: {failure!r}."
@@ -328,14 +378,16 @@ class Machine:
         """A step of the wind-down that may fail without stopping it."""
         try:
             await step
-        except Exception as exc:
-            log.warning("while ending the session: %r", exc)
+        except AgentGone:
+            pass  # then there is nothing to end
+        except BaseException as exc:
+            log_failure(log, "a step of the session's end", failure_of(exc))
 
     async def _isolated(self, task: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
         try:
             await task(*args)
-        except Exception:
-            log.exception("a task of the session failed")
+        except BaseException as exc:
+            log_failure(log, "a task of the session", failure_of(exc))
 
 
 def last_words(child: ChildProcess) -> str:
@@ -358,10 +410,3 @@ def describe_exit(returncode: int | None) -> str:
 
 def _fatal(failure: Exception) -> Error:
     return Error(str(failure), recoverable=False, code=type(failure).__name__)
-
-
-def _plain(failure: Exception) -> Exception:
-    """Our errors are never groups: of several, the first tells."""
-    while isinstance(failure, ExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure

@@ -4,7 +4,6 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -29,12 +28,12 @@ from nucleic_core._store.git import git_position
 from nucleic_core._store.header import Header
 from nucleic_core._store.redaction import secrets_of
 from nucleic_core._store.transcript import Transcript, now
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core.approvals import ApprovalPolicy, Rule
 from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import AgentGone, BadDirectory, SessionBusy, Unsupported
 from nucleic_core.events import Notice
-from nucleic_core.specs import AgentInput, Image, RunSpec, plain_text
+from nucleic_core.specs import AgentInput, Image, RunSpec, Tool, plain_text
 
 _ALWAYS_HONOURED = frozenset({"session", "backend", "cwd", "prompt", "env", "rules", "settings"})
 """RunSpec fields that the core sees to itself, or that the backend validates itself."""
@@ -76,14 +75,15 @@ async def open_session(
 
     With a prompt the session ends by itself at the first idle; `keep_open` (and no prompt) keeps it for `send` until
     `finish` or the end of the block. Nothing outlives the block. `resume` is our session id, and `fork` gives the agent
-    a new native session with the same past, in a transcript of its own.
+    a new native session with the same past, in a transcript of its own. At the end of a block that raised nothing,
+    TranscriptFailed says that not all of the transcript may be on the disk.
 
     `policies`: names (shipped ones, or entry points of installed plugins) and policy objects. `responder` answers what
     they leave open: "wait" for `respond` and the control socket, "deny", or an async function. `approval_deadline`:
     seconds after which an ask is denied; none unless set.
 
-    Raises a NucleicError that says what to do: BackendMissing, BackendBroken, Unsupported, BadDirectory, SessionNotFound,
-    SessionBusy, StartFailed, HandshakeTimeout, TranscriptFailed.
+    Raises a NucleicError that says what to do: BackendMissing, BackendBroken, Unsupported, BadDirectory, BadSettings,
+    SessionNotFound, SessionBusy, StartFailed, HandshakeTimeout, TranscriptFailed.
     """
     async with AsyncExitStack() as stack:
         if host is None:
@@ -93,18 +93,21 @@ async def open_session(
         hooks = host.plugins.backend(run.backend)
         capabilities = hooks.capabilities(run)
         _check(run, capabilities)
-        check_names(policies, host.plugins.extensions)
+        run, left_out = _with_tools(run, hooks, capabilities)
+        check_names(policies, host.plugins.extensions, host.plugins.broken_extensions())
         transcript = await _open_transcript(host, run, past)
         host.syncer.add(transcript)
         try:
             session = Session(run, transcript, capabilities, keep_open=keep_open or run.prompt is None)
             _assemble(session, run, hooks, host, past, policies, responder, approval_deadline, transcript)
             title = past.title if past is not None else plain_text(run.prompt) if run.prompt is not None else ""
-            async with _serve(session, run, hooks, host, title):
+            async with _serve(session, run, hooks, host, title, left_out):
                 yield session
         finally:
             with trio.CancelScope(shield=True):
                 await host.syncer.close(transcript)
+        if transcript.failure is not None:  # the last sync failed, after a run that knew of nothing
+            raise transcript.failure
 
 
 async def run(
@@ -157,6 +160,10 @@ def _plan(
     where = Path(cwd if cwd is not None else past.header.cwd if past is not None else ".").absolute()
     if not where.is_dir():
         raise BadDirectory(f"{where} is no directory; give the run one that exists (--cwd).")
+    if not _is_text(where):
+        raise BadDirectory(
+            f"The name {str(where)!r} is no UTF-8, so neither an agent's protocol nor a transcript can hold it; rename it."
+        )
     session, native = str(uuid.uuid4()), None
     if past is not None:
         header = past.header
@@ -196,6 +203,10 @@ def _plan(
     )
 
 
+def _is_text(path: Path) -> bool:
+    return unicode_text(str(path)) == str(path)
+
+
 def _check(run: RunSpec, capabilities: BackendCapabilities) -> None:
     """Refuse what the backend would silently leave out."""
     bare = RunSpec(run.session, run.backend, run.cwd)
@@ -210,6 +221,25 @@ def _check(run: RunSpec, capabilities: BackendCapabilities) -> None:
             raise Unsupported("The prompt is empty; say what the agent should do.")
 
 
+def _with_tools(run: RunSpec, hooks: Hooks, capabilities: BackendCapabilities) -> tuple[RunSpec, list[str]]:
+    """The run with the tools that plugins give it, and what to say of those that are left out."""
+    tools: dict[str, Tool] = {}
+    left_out = []
+    for plugin, given in hooks.tools(run):
+        if isinstance(given, Exception):
+            left_out.append(f"The tools of the plugin {plugin} are left out: {type(given).__name__}: {given}")
+            continue
+        for tool in given:
+            if tool.name in tools:
+                left_out.append(f"The tool {tool.name} of the plugin {plugin} is left out: another has that name.")
+            else:
+                tools[tool.name] = tool
+    if tools and "tools" not in capabilities.honours:
+        left_out.append(f"The tools {', '.join(tools)} are left out: {run.backend} cannot be given tools.")
+        tools.clear()
+    return attrs.evolve(run, tools=tuple(tools.values())), left_out
+
+
 async def _open_transcript(host: Host, run: RunSpec, past: History | None) -> Transcript:
     secrets = secrets_of({**os.environ, **run.env})
     if past is not None and not run.fork:
@@ -220,6 +250,8 @@ async def _open_transcript(host: Host, run: RunSpec, past: History | None) -> Tr
             transcript.close()
             raise
         return transcript
+    from importlib.metadata import version  # a hundredth of a second that an import need not pay
+
     position = await git_position(run.cwd)
     header = Header(
         nucleic_version=version("nucleic-core"),
@@ -284,7 +316,9 @@ def _assemble(
 
 
 @asynccontextmanager
-async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host, title: str) -> AsyncIterator[None]:
+async def _serve(
+    session: Session, run: RunSpec, hooks: Hooks, host: Host, title: str, left_out: Sequence[str]
+) -> AsyncIterator[None]:
     """The machine beside the body, and one way down."""
     over = trio.Event()
 
@@ -304,7 +338,10 @@ async def _serve(session: Session, run: RunSpec, hooks: Hooks, host: Host, title
             await session.machine.ready.wait()
             session.machine.check_started()
             for name, why in host.plugins.broken_extensions().items():
-                session.pipeline.mention(Notice("plugin", f"The plugin {name} is not loaded: {why}"))
+                text = f"The plugin {name} is not loaded, so nothing is allowed by a policy: {why}"
+                session.pipeline.mention(Notice("plugin", text))
+            for text in left_out:
+                session.pipeline.mention(Notice("plugin", text))
             tasks.start_soon(keeper.run)
             observers.start(tasks)
             if run.prompt is not None:

@@ -65,7 +65,7 @@ class Pipeline:
 
     def record(self, items: Iterable[Item]) -> None:
         """Commit events of the core's own. Raises TranscriptFailed."""
-        self._commit([admitted for item in items for admitted in self.ledger.admit(item)], _nobody)
+        self._commit((admitted for item in items for admitted in self.ledger.admit(item)), _nobody)
 
     def report(self, text: str) -> None:
         """Commit a recoverable error; does nothing when the transcript has failed."""
@@ -77,7 +77,11 @@ class Pipeline:
             with contextlib.suppress(TranscriptFailed):
                 self.record([(data, None, None)])
 
-    def _commit(self, found: Sequence[Found], answer: Answer) -> None:
+    def conceal(self, secrets: Iterable[str]) -> None:
+        """Keep these out of the transcript from now on."""
+        self._transcript.also_redact(secrets)
+
+    def _commit(self, found: Iterable[Found], answer: Answer) -> None:
         items: list[Item] = []
         begun: list[OpenAsk] = []
         refused: list[Ask] = []

@@ -15,6 +15,7 @@ from pathlib import Path
 import attrs
 
 from nucleic_core._approvals.asking import completed
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._plugins import Hooks
 from nucleic_core._session.decoding import Decoding, Found, FoundAsk, Withdrawn
 from nucleic_core._session.ledger import Item, Ledger
@@ -131,8 +132,8 @@ class _Placing:
     def _read(self, ask: Ask) -> ApprovalRequest | Question | None:
         try:
             return self._mapper.read(ask) if self._mapper is not None else None
-        except Exception:
-            log.exception("the approval mapper failed to read an ask")
+        except BaseException as exc:
+            log_failure(log, "the approval mapper, reading an ask,", failure_of(exc))
             return None
 
     def _withdrawn(self, key: str, reason: str) -> Iterator[Item]:

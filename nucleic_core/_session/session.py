@@ -10,6 +10,7 @@ import trio
 
 from nucleic_core._approvals.coordinator import Coordinator
 from nucleic_core._approvals.rules import AlwaysRule
+from nucleic_core._faults import failure_of
 from nucleic_core._session.ledger import Item
 from nucleic_core._session.machine import Machine
 from nucleic_core._session.pipeline import Pipeline
@@ -139,7 +140,10 @@ class Session:
         return self.events()
 
     async def result(self) -> RunResult:
-        """Wait for the end of the run. Raises TranscriptFailed when it could not be recorded to its end."""
+        """Wait for the end of the run, which is an outcome however it came.
+
+        Raises TranscriptFailed when it could not be recorded to its end, and what kept the agent from starting.
+        """
         await self._finished.wait()
         if self._result is None:
             assert self.machine.failure is not None
@@ -154,8 +158,14 @@ class Session:
         An allow waits until the policies have spoken, for two seconds at most.
 
         Raises ApprovalClosed (with `by`) when somebody was faster or the ask has gone, Unsupported for an edited input
-        that the backend cannot take.
+        that the backend cannot take, and for any answer where the backend asks nothing, ValueError for an answer of the
+        wrong kind (Answers to an approval, an edited input that is no JSON, a pattern scope without a pattern),
+        TranscriptFailed when it could not be recorded: then it is denied.
         """
+        if self._capabilities.interactive_approvals is False and not self._capabilities.questions:
+            raise Unsupported(
+                f"{self._run.backend} asks nothing: the rules of the run decide. There is no ask to answer."
+            )
         await trio.lowlevel.checkpoint_if_cancelled()
         await self.coordinator.judged(ask_id, decision)
         self.coordinator.respond(ask_id, decision, by)
@@ -165,12 +175,15 @@ class Session:
         """Send a message; `input_accepted` with the returned id says what became of it.
 
         While a turn runs it is queued, or folded into the turn with `steer` where the backend can. Raises Unsupported
-        where it cannot be taken, AgentGone when the run is over.
+        where it cannot be taken, AgentGone when the run is over or the agent not ready yet, TranscriptFailed when the
+        message could not be recorded, and what the backend's driver raises: then it counts as refused.
         """
         message = attrs.evolve(AgentInput.of(message), id=str(uuid.uuid4()))
         ledger = self.pipeline.ledger
-        if ledger.finished or self.machine.ending or self.machine.driver is None:
+        if ledger.finished or self.machine.ending:
             raise AgentGone(f"The run of session {self.id} is over; resume it to go on.")
+        if self.machine.driver is None or not self.machine.started:
+            raise AgentGone(f"The agent of session {self.id} is not ready yet; try again in a moment.")
         self.check_input(message)
         if ledger.busy and not self._capabilities.follow_up:
             raise Unsupported(f"{self._run.backend} takes no message while a turn runs; wait for the turn's end.")
@@ -183,7 +196,7 @@ class Session:
         except BaseException as exc:
             if message.id in ledger.pending_inputs and self.pipeline.failure is None:
                 self.record([(InputAccepted(message.id, "refused", str(exc) or type(exc).__name__), None, None)])
-            raise
+            raise failure_of(exc) from exc.__cause__
         if not self._capabilities.follow_up and message.id in ledger.pending_inputs:
             # Such a backend has no word for it: what it takes between turns it takes at once.
             self.record([(InputAccepted(message.id, "delivered"), None, None)])
@@ -195,12 +208,16 @@ class Session:
             raise Unsupported(f"{self._run.backend} takes no images; leave them out.")
 
     async def interrupt(self) -> None:
-        """Stop the running turn; the session goes on. Before the turn has begun, it is stopped as soon as it does."""
+        """Stop the running turn; the session goes on. Before the turn has begun, it is stopped as soon as it does.
+
+        Open asks are closed. Nothing happens when no turn runs or is due. Raises AgentGone when the agent is going just
+        now, TranscriptFailed when the closing of an ask could not be recorded, and what the backend's driver raises.
+        """
         self.coordinator.close_all("interrupted", "the turn was interrupted", reply=CancelRun("interrupted"))
         await self.machine.interrupt()
 
     async def finish(self) -> None:
-        """No more input: the run ends at the next idle, or now when it is idle."""
+        """No more input: the run ends at the next idle, or now when it is idle. Does not wait for the end; raises nothing."""
         self._keep_open = False
         if not self.pipeline.ledger.busy:
             self.machine.end("idle")

@@ -6,6 +6,7 @@ from pathlib import Path
 import trio
 
 from nucleic_core._background import Background
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._session.session import Session
 from nucleic_core._store.git import GitPosition, git_position
 from nucleic_core._store.transcript import now
@@ -41,7 +42,13 @@ class IndexKeeper:
             await self._changed.wait()
 
     async def write(self) -> None:
-        """Write the row as it is now."""
+        """Write the row as it is now; whatever goes wrong, it is a row of a list and no reason to end a session."""
+        try:
+            await self._write()
+        except Exception as exc:
+            log_failure(log, "the index row", exc)
+
+    async def _write(self) -> None:
         session, self._changed, self._written = self._session, trio.Event(), self._session.status
         header = session.header
         position = await git_position(session.cwd) or GitPosition()
@@ -95,9 +102,10 @@ class Observers:
             if isinstance(observer, Exception):
                 raise observer
             await observer.observe(self._session.events())
-        except Exception as exc:
-            log.warning("the observer %s failed: %r", name, exc)
-            self._session.pipeline.mention(Notice("observer", f"The observer {name} failed: {exc!r}"))
+        except BaseException as exc:
+            failure = failure_of(exc)
+            log_failure(log, f"the observer {name}", failure)
+            self._session.pipeline.mention(Notice("observer", f"The observer {name} failed: {failure!r}"))
         finally:
             self._running -= 1
             if self._running == 0:

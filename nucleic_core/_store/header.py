@@ -9,6 +9,7 @@ import attrs
 import orjson
 
 from nucleic_core._structure import strict_converter
+from nucleic_core._values import unicode_text
 from nucleic_core.errors import SessionNotFound, TranscriptFailed
 
 SCHEMA_VERSION = 1
@@ -21,7 +22,8 @@ _LONGEST = 1 << 20  # bytes; a longer first line is no header
 class Header:
     """What the session was when it began. `created_at` is RFC 3339 UTC; `base_commit` the commit that `cwd` stood at.
 
-    `forked_from` is the session whose history the agent was given.
+    `forked_from` is the session whose history the agent was given. `backend_version` stays None: which version of the agent
+    runs is known once its process speaks, and stands in `session_started`.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -31,7 +33,7 @@ class Header:
     backend_version: str | None = None
     cwd: str
     base_commit: str | None = None
-    model: str | None = None
+    model: str | None = attrs.field(default=None, converter=attrs.converters.optional(unicode_text))
     created_at: str
     forked_from: str | None = None
 

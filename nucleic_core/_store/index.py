@@ -20,6 +20,7 @@ from typing import BinaryIO, TypeVar
 
 import attrs
 
+from nucleic_core._faults import log_failure
 from nucleic_core._store.header import read_header
 from nucleic_core._store.home import index_path, locks_dir, make_private, sessions_dir, transcript_path
 from nucleic_core._store.lock import writer_of
@@ -135,7 +136,9 @@ class Index:
                 return self._once(work)
         except (OSError, sqlite3.Error, NucleicError, _Unusable) as exc:
             _log.warning("the index %s is left out: %s", self._path, exc)
-            return None
+        except Exception as exc:  # a value that sqlite cannot hold, such as a text that is no Unicode
+            log_failure(_log, f"the index {self._path} is left out: it", exc)
+        return None
 
     def _once(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         try:

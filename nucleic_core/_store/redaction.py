@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 import orjson
 
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core.events import DECISION_TYPES, ENVELOPE, KINDS
 
 MARK = "[redacted]"
@@ -26,7 +26,6 @@ _SECRET_NAME = re.compile(
     r"|BEARER|COOKIE|CREDENTIALS?)(?:_|$)",
     re.IGNORECASE,
 )
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def secrets_of(env: Mapping[str, str]) -> tuple[str, ...]:
@@ -52,9 +51,14 @@ class Redactor:
     """Replaces secrets in encoded lines. Looking costs one byte search a secret; only a line with a find is taken apart."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        known = {_SURROGATES.sub("\ufffd", secret) for secret in secrets if len(secret) >= SHORTEST}
+        self._known: set[str] = set()
+        self.learn(secrets)
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Replace these as well."""
+        self._known.update(unicode_text(secret) for secret in secrets if len(secret) >= SHORTEST)
         # Agents quote JSON inside JSON (a tool's input as text), where a secret stands escaped once more.
-        texts = {form for secret in known for form in (secret, _escaped(secret), json.dumps(secret)[1:-1])}
+        texts = {form for secret in self._known for form in (secret, _escaped(secret), json.dumps(secret)[1:-1])}
         self._texts = sorted(texts, key=len, reverse=True)  # a secret that contains another goes first
         self._forms = tuple(_escaped(text).encode() for text in self._texts)
 

@@ -63,7 +63,7 @@ class Syncer:
                 transcript.dirty = True
 
     async def close(self, transcript: Transcript) -> None:
-        """The last sync of a transcript, and its end."""
+        """The last sync of a transcript, and its end; its `failure` says whether all of it is on the disk."""
         transcript.on_dirty = None
         self._dirty.discard(transcript)
         try:

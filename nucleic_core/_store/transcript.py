@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
@@ -83,12 +83,9 @@ class Transcript:
                     f"session {header.session} exists already. Resume it, or choose another id."
                 ) from exc
             undo.callback(os.close, fd)
+            undo.callback(path.unlink, missing_ok=True)  # without its header it could never be opened
             line = header.to_line() + b"\n"
-            try:
-                _write_all(fd, line)
-            except OSError:
-                path.unlink()  # without its header it could never be opened
-                raise
+            _write_all(fd, line)
             undo.pop_all()
         return cls(directory, lock, fd, Feed(path, header, len(line), 1, len(line)), secrets)
 
@@ -164,6 +161,10 @@ class Transcript:
                 self.on_dirty(self)
         return events
 
+    def also_redact(self, secrets: Iterable[str]) -> None:
+        """More secrets are known; what is written from now on is free of them."""
+        self._redactor.learn(secrets)
+
     def _redact(self, lines: list[bytes], events: list[AgentEvent]) -> None:
         """Replace secrets; the events become what the file says, so that subscribers get the same."""
         for i, line in enumerate(lines):
@@ -180,8 +181,14 @@ class Transcript:
         if self._failure is None:
             self._failure = (
                 f"cannot write the transcript {self.path}: {exc.strerror}. "
-                f"Events up to {self._feed.next_seq - 1} were written; make room there and resume the session."
+                f"Events up to {self._feed.next_seq - 1} were written, the last of them perhaps not for good; make room there "
+                "and resume the session."
             )
+
+    @property
+    def failure(self) -> TranscriptFailed | None:
+        """Why not everything could be recorded for good, if so; known for certain after `close`."""
+        return None if self._failure is None else TranscriptFailed(self._failure)
 
     @property
     def closed(self) -> bool:
@@ -205,13 +212,18 @@ class Transcript:
         self._feed.end_streams()
 
     def close(self) -> None:
-        """Make what is written durable (blocking, unless the sync task has done it), let go, end the streams."""
+        """Make what is written durable (blocking, unless the sync task has done it), let go, end the streams.
+
+        Should it not become durable, `failure` says so.
+        """
         if self._feed.closed:
             return
         try:
             if self.dirty:
-                with contextlib.suppress(OSError):  # what could be kept is kept
+                try:
                     os.fsync(self._fd)
+                except OSError as exc:
+                    self.fail(exc)
         finally:
             self._feed.close()
             os.close(self._fd)

@@ -7,19 +7,17 @@ was too long to keep.
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 
 import attrs
 import orjson
 
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 
 LINE_LIMIT = 64 << 20
 """Bytes in the longest line that is kept. The longest seen from a real CLI was 1.2 MB."""
 
 _HEAD = 4096
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @attrs.frozen
@@ -129,7 +127,7 @@ def _read_leniently(line: bytes) -> JSON | Unparsed:
     try:
         value = json.loads(text, parse_constant=lambda _name: None, parse_float=_finite)
         # Written and read once more, so that the result is what orjson makes of strict JSON.
-        return orjson.loads(_LONE_SURROGATE.sub("\ufffd", json.dumps(value, ensure_ascii=False)))
+        return orjson.loads(unicode_text(json.dumps(value, ensure_ascii=False)))
     except (ValueError, RecursionError):
         return Unparsed(text)
 

@@ -18,6 +18,7 @@ from typing import Self
 import trio
 
 from nucleic_core._background import Background
+from nucleic_core._wire.process import exit_status
 
 _PROGRAM = Path(__file__).with_name("guard_program.py")
 
@@ -26,6 +27,9 @@ _STARTS = 3
 
 _CLOSING = 10.0
 """Seconds that the guard may take to end what is still watched when the host closes."""
+
+_KILLED = 2.0
+"""Seconds until a guard that SIGKILL does not end is left to the kernel."""
 
 _lifelines: set[int] = set()
 
@@ -46,14 +50,17 @@ class Guard:
     def __init__(self, notice: Callable[[str], None]) -> None:
         self._notice = notice
         self._watched: set[str] = set()
-        self._process: trio.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._lifeline: int | None = None
         self._closing = trio.Event()
         self._over = trio.Event()
 
     @classmethod
     async def start(cls, tasks: Background, *, notice: Callable[[str], None]) -> Self:
-        """Start the guard. A guard that cannot be started, or ends by itself, is a notice to the host and no error."""
+        """Start the guard. A guard that cannot be started, or ends by itself, is a notice to the host and no error.
+
+        Cancelled, it either has started one or has not.
+        """
         guard = cls(notice)
         await guard._spawn()
         tasks.start_soon(guard._keep)
@@ -65,7 +72,7 @@ class Guard:
         self._tell("watch", cookie)
 
     def forget(self, cookie: str) -> None:
-        """The run is over and nothing of it is left."""
+        """The run is over and nothing of it is left. Not for one of which something was given up."""
         self._watched.discard(cookie)
         self._tell("forget", cookie)
 
@@ -78,8 +85,9 @@ class Guard:
     async def _spawn(self) -> None:
         self._process = None
         reading, writing = os.pipe()  # neither is inherited, except as the stdin given below
-        try:
-            self._process = await trio.lowlevel.open_process(
+
+        def start() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_PROGRAM)],
                 stdin=reading,
                 stdout=subprocess.DEVNULL,
@@ -87,6 +95,10 @@ class Guard:
                 cwd="/",
                 start_new_session=True,
             )
+
+        try:
+            # Not one of the default threads: the application may keep all of them busy.
+            self._process = await trio.to_thread.run_sync(start, limiter=trio.CapacityLimiter(1))
         except OSError as problem:
             self._notice(f"The guard could not be started ({problem}). {_UNGUARDED}")
         finally:
@@ -105,7 +117,7 @@ class Guard:
         try:
             starts = 1
             while self._process is not None and not self._closing.is_set():
-                status = await self._process.wait()
+                status = await _end_of(self._process)
                 if self._closing.is_set():
                     return
                 self._hang_up()
@@ -116,17 +128,20 @@ class Guard:
                 starts += 1
                 await self._spawn()
         finally:
-            with trio.CancelScope(shield=True):
-                self._hang_up()
-                await self._see_out()
-            self._over.set()
+            try:
+                with trio.CancelScope(shield=True):
+                    self._hang_up()
+                    await self._see_out()
+            finally:
+                self._over.set()
 
     async def _see_out(self) -> None:
         if self._process is not None:
             with trio.move_on_after(_CLOSING):
-                await self._process.wait()
+                await _end_of(self._process)
             self._process.kill()
-            await self._process.wait()
+            with trio.move_on_after(_KILLED):
+                await _end_of(self._process)
 
     def _tell(self, verb: str, cookie: str) -> None:
         if self._lifeline is None or self._process is None:
@@ -143,6 +158,13 @@ class Guard:
             _lifelines.discard(self._lifeline)
             os.close(self._lifeline)
             self._lifeline = None
+
+
+async def _end_of(process: subprocess.Popen[bytes]) -> int | None:
+    """Wait for the exit and reap; the status."""
+    if process.returncode is None:
+        await exit_status(process)
+    return process.poll()
 
 
 _UNGUARDED = "Should this process be killed, agents that it runs go on; end them by hand then."

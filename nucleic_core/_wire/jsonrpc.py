@@ -29,6 +29,7 @@ from typing import Protocol, TypeAlias
 import attrs
 import trio
 
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._values import JSON
 from nucleic_core.errors import AgentGone, AgentRefused, AgentSilent, NucleicError
 
@@ -193,15 +194,13 @@ class Peer:
     def unpack(self, batch: Iterable[JSON]) -> list[JSON]:
         """The messages of a batch, JSON-RPC batches (arrays) among them opened. What is no message stays as it is."""
         messages: list[JSON] = []
-        for message in batch:
-            if type(message) is dict:  # nearly always
-                messages.append(message)
-            elif isinstance(message, list) and message:
-                messages += message
+        for entry in batch:
+            if isinstance(entry, list) and entry:
+                messages += entry
             else:
-                messages.append(message)
+                messages.append(entry)
         for message in messages:
-            if type(message) is dict and "method" in message and _is_id(message.get("id", ())):
+            if type(message) is dict and "id" in message and "method" in message and _is_id(message["id"]):
                 self._open.setdefault(request_key(message["id"]), None)
         return messages
 
@@ -227,7 +226,7 @@ class Peer:
         elif number in self._given_up:
             self._given_up.remove(number)
         elif reply.get("id") is None and reply.get("error") is not None:
-            text = f"The agent reports an error that belongs to no request: {_error(reply['error']).message}"
+            text = f"The agent reports an error that belongs to no request: {_brief(reply['error'])}"
             self._tell("orphan", text)
         else:
             self.strays += 1
@@ -267,12 +266,14 @@ class Peer:
             self.refuse(request.id, CANCELLED, "cancelled")
             return
         try:
-            with request.scope:
-                self.reply(request.id, await request.handler(request.params))
-        except RpcError as refusal:
-            self.refuse(request.id, refusal.code, refusal.message, refusal.data)
-        except Exception as bug:
-            log.exception("the handler of a request failed")
+            try:
+                with request.scope:
+                    self.reply(request.id, await request.handler(request.params))
+            except RpcError as refusal:
+                self.refuse(request.id, refusal.code, refusal.message, refusal.data)
+        except BaseException as raised:
+            bug = failure_of(raised)
+            log_failure(log, "the handler of a request", bug)
             self.refuse(request.id, INTERNAL, f"the request failed: {type(bug).__name__}")
         else:
             if request.scope.cancelled_caught:
@@ -281,18 +282,16 @@ class Peer:
     # -- our answers ------------------------------------------------------------------------------------------------
 
     def reply(self, request_id: JSON, result: JSON) -> None:
-        """Answer a request with its result; the id goes back as it came. Nothing happens when it has its answer already."""
-        if self._take(request_id):
-            try:
-                self._answer(id=request_id, result=result)
-            except (TypeError, ValueError):
-                self._answer(id=request_id, error=_refusal(INTERNAL, "the result is not JSON"))
-                raise
+        """Answer a request with its result; the id goes back as it came. Nothing happens when it has its answer already.
+
+        Raises TypeError or ValueError for what is not JSON; the agent has got an error then.
+        """
+        self._answer(request_id, result=result)
 
     def refuse(self, request_id: JSON, code: int, message: str, data: JSON = None) -> None:
         """Answer a request with an error; otherwise as `reply`."""
-        if self._take(request_id):
-            self._answer(id=request_id, error=_refusal(code, message, data))
+        error = {"code": code, "message": message}
+        self._answer(request_id, error=error if data is None else {**error, "data": data})
 
     def close(self, reason: str) -> None:
         """No more will be read: whoever waits for a reply gets AgentGone with this reason, handlers are cancelled."""
@@ -308,16 +307,17 @@ class Peer:
                 request.scope.cancel()
         self._open.clear()
 
-    def _take(self, request_id: JSON) -> bool:
+    def _answer(self, request_id: JSON, **content: JSON) -> None:
         key = request_key(request_id)
         if key not in self._open:
-            return False
+            return
         del self._open[key]
-        return True
-
-    def _answer(self, **members: JSON) -> None:
         with suppress(NucleicError):  # the agent is gone, or nothing can be recorded: nobody waits for it any more
-            self._say(**members)
+            try:
+                self._say(id=request_id, **content)
+            except (TypeError, ValueError):
+                self._say(id=request_id, error={"code": INTERNAL, "message": "the answer is not JSON"})
+                raise
 
     def _say(self, **members: JSON) -> None:
         if "params" in members and members["params"] is None:
@@ -361,10 +361,6 @@ def _error(error: JSON, method: str = "") -> RpcError:
         fields.get("data"),
         method=method,
     )
-
-
-def _refusal(code: int, message: str, data: JSON = None) -> JSON:
-    return {"code": code, "message": message} | ({} if data is None else {"data": data})
 
 
 def _brief(value: JSON) -> str:

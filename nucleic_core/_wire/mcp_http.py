@@ -36,14 +36,14 @@ class Refused(Exception):
 class HttpConnection:
     """The server's side of one connection. One task converses; a second one may wait in `gone` meanwhile.
 
-    `scope` surrounds whoever serves the connection and ends it from outside. `waiting_since` is the trio time since which
-    no request has come, None while one is being served: the server drops the longest waiting when it needs room.
+    `scope` surrounds whoever serves the connection and ends it from outside. `trusted` says that the client has shown its
+    token; `waiting_since` is the trio time since which no request has come, None while one is being served.
     """
 
     def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self._stream = stream
         self._http = h11.Connection(h11.SERVER)
-        self._trusted = False
+        self.trusted = False
         self.scope = trio.CancelScope()
         self.waiting_since: float | None = trio.current_time()
 
@@ -58,13 +58,13 @@ class HttpConnection:
             self._http.start_next_cycle()
         self.waiting_since = trio.current_time()
         with trio.CancelScope() as scope:
-            if not self._trusted or self._http.trailing_data[0]:
+            if not self.trusted or self._http.trailing_data[0]:
                 scope.deadline = trio.current_time() + CLIENT_SECONDS
             head = await self._next_event(scope)
             if not isinstance(head, h11.Request):
                 raise ClientGone
             admit(head)
-            self._trusted, self.waiting_since = True, None
+            self.trusted, self.waiting_since = True, None
             return head, await self._body(head, scope)
         raise ClientGone
 

@@ -20,13 +20,13 @@ import itertools
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from traceback import format_tb
 from types import TracebackType
 from typing import Self
 
 import h11
 import trio
 
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._values import JSON
 from nucleic_core._wire.mcp_http import ClientGone, HttpConnection, Refused
 from nucleic_core._wire.mcp_protocol import (
@@ -43,7 +43,11 @@ from nucleic_core._wire.mcp_protocol import (
 
 __all__ = ["McpServer", "McpTool", "ToolCall"]
 
-MAX_CONNECTIONS = 128
+MAX_STRANGERS = 64
+"""Connections that have not shown the token; each has 30 seconds for that."""
+
+MAX_CLIENTS = 64
+"""Connections that have."""
 
 logger = logging.getLogger("nucleic.mcp")
 
@@ -148,7 +152,7 @@ class McpServer:
         with connection.scope:
             self._connections.add(connection)
             try:
-                self._make_room()
+                self._make_room(MAX_STRANGERS, trusted=False)
                 await self._converse(connection)
             except ClientGone:
                 pass
@@ -156,20 +160,25 @@ class McpServer:
                 self._connections.discard(connection)
                 await trio.aclose_forcefully(stream)
 
-    def _make_room(self) -> None:
-        """Keep the number of connections bounded: the one without a request for longest goes, the newest if all are busy."""
-        if len(self._connections) > MAX_CONNECTIONS:
-            _, idle = min(
-                ((c.waiting_since, c) for c in self._connections if c.waiting_since is not None),
-                key=lambda pair: pair[0],
-            )
-            idle.waiting_since = None
+    def _make_room(self, most: int, *, trusted: bool) -> None:
+        """Keep strangers and clients bounded, each by themselves, so that no stranger displaces a client.
+
+        The one without a request for longest goes. Raises Refused when all are busy.
+        """
+        kind = [c for c in self._connections if c.trusted is trusted]
+        if len(kind) > most:
+            waiting = [(c.waiting_since, c) for c in kind if c.waiting_since is not None]
+            if not waiting:
+                raise Refused(503)
+            _, idle = min(waiting, key=lambda pair: pair[0])
+            self._connections.discard(idle)
             idle.scope.cancel()
 
     async def _converse(self, connection: HttpConnection) -> None:
         while True:
             try:
                 head, body = await connection.request(self._admit)
+                self._make_room(MAX_CLIENTS, trusted=True)
             except Refused as refusal:
                 logger.debug("refused a request with HTTP status %d", refusal.status)
                 await connection.refuse(refusal)
@@ -227,8 +236,9 @@ class McpServer:
         self._pending[call.key] = call
         try:
             self._on_call(call)
-        except Exception as error:
-            _log_bug("on_call", error)
+        except BaseException as raised:
+            error = failure_of(raised)
+            log_failure(logger, "on_call", error)
             call.fail(f"The call could not be taken: {type(error).__name__}.")
         return call
 
@@ -285,13 +295,8 @@ class McpServer:
         call._close(None)
         try:
             self._on_cancel(call, reason)
-        except Exception as error:
-            _log_bug("on_cancel", error)
-
-
-def _log_bug(callback: str, error: Exception) -> None:
-    """Say where a callback raised, without the exception's text: it may hold what the agent works on."""
-    logger.error("%s raised %s\n%s", callback, type(error).__qualname__, "".join(format_tb(error.__traceback__)))
+        except BaseException as error:
+            log_failure(logger, "on_cancel", failure_of(error))
 
 
 def _header(head: h11.Request, name: bytes) -> bytes | None:

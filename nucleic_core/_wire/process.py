@@ -31,7 +31,10 @@ DRAIN_GRACE = 1.0
 """Seconds that output is awaited from whoever holds the pipes after the child itself is gone."""
 
 HUNT_LIMIT = 5.0
-"""Seconds until a descendant that SIGKILL does not end is given up: it is stuck in the kernel, or another user's."""
+"""Seconds until what SIGKILL does not end is given up: it is stuck in the kernel, or another user's."""
+
+_left_behind: list[subprocess.Popen[bytes]] = []
+"""Children that were given up; one that does end after all is reaped when the next child starts."""
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _PASSED = frozenset(
@@ -81,6 +84,8 @@ class ChildProcess:
         self.pid = popen.pid
         self.stderr = StderrLog()
         self.returncode: int | None = None
+        self.given_up = False
+        """Whether something of it was left behind: the child or a descendant that SIGKILL did not end in time."""
         self._popen = popen
         self._reaped = False
         self._queue, self._queued = trio.open_memory_channel[bytes](math.inf)
@@ -94,6 +99,7 @@ class ChildProcess:
         # Not one of the default threads: the application may keep all of them busy when a run must end.
         self._thread = trio.CapacityLimiter(1)
         self._exited = trio.Event()
+        self._reaping = trio.CancelScope()
         self._draining = trio.CancelScope()
         self._over = trio.Event()
 
@@ -105,11 +111,13 @@ class ChildProcess:
         *,
         env: Mapping[str, str],
         cwd: str | os.PathLike[str] | None,
-        stdin: Literal["pipe", "null"],
+        stdin: Literal["pipe", "null"] | bytes,
         cookie: str,
         max_line: int = LINE_LIMIT,
     ) -> Self:
         """Start a program; `env` is its whole environment and carries `cookie` (see `child_environment`).
+
+        `stdin`: open for `write`, nothing, or bytes that it gets whole, followed by end of file.
 
         The program is looked up on the PATH of `env`. Lines over `max_line` bytes become `Oversize`. Raises
         BackendMissing when there is no such program, BadDirectory for `cwd`, and StartFailed for any other reason.
@@ -126,9 +134,10 @@ class ChildProcess:
                 start_new_session=True,
             )
 
+        _left_behind[:] = [left for left in _left_behind if left.poll() is None]
         try:
             with ExitStack() as theirs, ExitStack() as ours:
-                their_stdin, our_stdin = _pipe(theirs, ours) if stdin == "pipe" else (subprocess.DEVNULL, None)
+                their_stdin, our_stdin = _pipe(theirs, ours) if stdin != "null" else (subprocess.DEVNULL, None)
                 our_stdout, their_stdout = _pipe(ours, theirs)
                 our_stderr, their_stderr = _pipe(ours, theirs)
                 # Cannot be cancelled once it began, so a started child always finds its way into the nursery.
@@ -137,6 +146,9 @@ class ChildProcess:
         except (OSError, ValueError) as problem:
             raise _start_error(argv[0], env, cwd, problem) from problem
         child = cls(popen, our_stdin, our_stdout, our_stderr, cookie, max_line)
+        if isinstance(stdin, bytes):
+            child._queue.send_nowait(stdin)
+            child.close_stdin()
         nursery.start_soon(child._serve, name=f"child {child.pid}")
         return child
 
@@ -148,14 +160,18 @@ class ChildProcess:
         """
         return self._batches
 
+    def check_writable(self) -> None:
+        """Raise AgentGone when nothing can be sent any more."""
+        queue = self._queue.statistics()
+        if not queue.open_send_channels or not queue.open_receive_channels:
+            state = "The agent's process has ended" if self._exited.is_set() else "The agent's input is closed"
+            raise AgentGone(f"{state}, so nothing can be sent to it. Resume the session to go on.")
+
     def write(self, line: bytes) -> None:
         """Queue one line for stdin, without its newline. Never waits. Raises AgentGone when nothing can be sent."""
         assert b"\n" not in line
-        try:
-            self._queue.send_nowait(line + b"\n")
-        except (trio.ClosedResourceError, trio.BrokenResourceError) as problem:
-            state = "The agent's process has ended" if self._exited.is_set() else "The agent's input is closed"
-            raise AgentGone(f"{state}, so nothing can be sent to it. Resume the session to go on.") from problem
+        self.check_writable()
+        self._queue.send_nowait(line + b"\n")
 
     def close_stdin(self) -> None:
         """End of file for the child, after all that was queued before."""
@@ -171,7 +187,7 @@ class ChildProcess:
         """Wait for the child's exit; all it wrote to stderr is in `stderr` then. Any number of tasks may wait.
 
         Returns the status as Popen gives it (negative: a signal); None when somebody else in this process reaped the
-        child, or made the system do so, and its status is lost.
+        child, or made the system do so, or when it was given up: its status is lost then.
         """
         await self._exited.wait()
         return self.returncode
@@ -179,7 +195,8 @@ class ChildProcess:
     async def end(self, grace: tuple[float, float]) -> None:
         """End the child and all its descendants; returns when none is left. May be called twice, and shielded.
 
-        The caller has closed stdin. After grace[0] seconds the group gets SIGTERM, after grace[1] more SIGKILL.
+        The caller has closed stdin. After grace[0] seconds the group gets SIGTERM, after grace[1] more SIGKILL. What even
+        that does not end within HUNT_LIMIT is given up, which `given_up` says.
         """
         for seconds, signum in zip(grace, (signal.SIGTERM, signal.SIGKILL), strict=True):
             # Looked up while parents live: a descendant that cleaned its environment is known by its parent alone.
@@ -189,7 +206,9 @@ class ChildProcess:
                 await self._exited.wait()
             if not self._exited.is_set():
                 self.signal(signum)
-        await self._exited.wait()
+        with trio.move_on_after(HUNT_LIMIT):
+            await self._exited.wait()
+        self._reaping.cancel()
         self._draining.cancel()
         await self._over.wait()
 
@@ -199,7 +218,8 @@ class ChildProcess:
             async with trio.open_nursery() as tasks:
                 tasks.start_soon(self._feed_stdin)
                 tasks.start_soon(self._drain_stderr)
-                await self._reap()
+                with self._reaping:
+                    await self._reap()
                 self._draining.deadline = trio.current_time() + DRAIN_GRACE
                 with self._draining:
                     await self._stdout.at_end.wait()
@@ -211,15 +231,22 @@ class ChildProcess:
 
     async def _clear_up(self) -> None:
         try:
-            if not self._exited.is_set():  # the nursery was cancelled
+            if not self._exited.is_set() and not self._reaping.cancel_called:  # the nursery was cancelled
                 await self._look_for_descendants()
                 self.signal(signal.SIGKILL)
-                await self._reap()
+                with trio.move_on_after(HUNT_LIMIT):
+                    await self._reap()
+            self.given_up = True
             with trio.move_on_after(HUNT_LIMIT):
                 while await self._look_for_descendants():
                     self._descendants.signal(signal.SIGKILL)
                     await trio.sleep(0.01)
+                self.given_up = not self._exited.is_set()
         finally:
+            if not self._exited.is_set():
+                _left_behind.append(self._popen)
+            self._queue.close()
+            self._exited.set()
             self.stderr.add(self._stderr.take())
             self._stderr.close()
             self._stdout.close()
@@ -227,7 +254,7 @@ class ChildProcess:
 
     async def _reap(self) -> None:
         """Wait for the exit, kill the rest of the group, and only then reap: until then the group's id stays taken."""
-        self.returncode = await _exit_status(self._popen)
+        self.returncode = await exit_status(self._popen)
         if self.returncode is not None:
             self.signal(signal.SIGKILL)
         self._popen.poll()
@@ -252,7 +279,7 @@ class ChildProcess:
         return await trio.to_thread.run_sync(self._descendants.scan, limiter=self._thread)
 
 
-async def _exit_status(popen: subprocess.Popen[bytes]) -> int | None:
+async def exit_status(popen: subprocess.Popen[bytes]) -> int | None:
     """Wait until the child has exited, without reaping it; its status, or None when somebody else reaped it.
 
     Without pidfd (not Linux, or a sandbox) it is polled; without waitid (macOS before Python 3.13) it is reaped.

@@ -18,11 +18,11 @@ import trio
 from nucleic_core._session.decoding import Decoding, Found, FoundAsk, Withdrawn
 from nucleic_core._session.ledger import Ledger
 from nucleic_core._session.link import encode
-from nucleic_core._values import JSON
 from nucleic_core.backend import Answer, Ask, Decoder
 from nucleic_core.capabilities import BackendCapabilities
 from nucleic_core.errors import AgentGone
 from nucleic_core.events import EventData
+from nucleic_core.lowlevel import JSON
 from nucleic_core.specs import RunSpec
 
 __all__ = ["FakeLink"]
@@ -49,8 +49,11 @@ class FakeLink:
         self.withdrawn: list[str] = []
         self.notices: list[tuple[str, str]] = []
         self.signals: list[int] = []
+        self.concealed: list[str] = []
         self.proved: BackendCapabilities | None = None
         self.stdin_open = True
+        self.inside = False
+        self.said_on_stderr = ""
 
     # -- the agent's side -------------------------------------------------------------------------------------------
 
@@ -72,6 +75,11 @@ class FakeLink:
     def run(self) -> RunSpec:
         """See `Link.run`."""
         return self._run
+
+    @property
+    def contained(self) -> bool:
+        """See `Link.contained`: a test sets `inside`."""
+        return self.inside
 
     def received(self, messages: Iterable[JSON], channel: str = "stdout", answer: Answer | None = None) -> None:
         """See `Link.received`."""
@@ -101,6 +109,11 @@ class FakeLink:
         """See `Link.batches`."""
         return self._said
 
+    async def stderr(self) -> str:
+        """See `Link.stderr`: what the test put into `said_on_stderr`, at once."""
+        await trio.lowlevel.checkpoint()
+        return self.said_on_stderr
+
     def close_stdin(self) -> None:
         """See `Link.close_stdin`."""
         self.stdin_open = False
@@ -114,11 +127,15 @@ class FakeLink:
         """See `Link.notice`."""
         self.notices.append((topic, text))
 
+    def conceal(self, secret: str) -> None:
+        """See `Link.conceal`."""
+        self.concealed.append(secret)
+
     def prove(self, capabilities: BackendCapabilities) -> None:
         """See `Link.prove`."""
         self.proved = capabilities
 
-    def _keep(self, found: Sequence[Found]) -> None:
+    def _keep(self, found: Iterable[Found]) -> None:
         for entry in found:
             match entry:
                 case FoundAsk():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 COMMAND = [sys.executable, "-m", "nucleic_core"]
-PATIENCE = 30.0
+PATIENCE = 20.0
 
 _ON_A_TERMINAL = """
 import os, sys
@@ -63,7 +63,9 @@ class Terminal:
         """Wait until a text stands on the screen, after what was expected before."""
         deadline = time.monotonic() + PATIENCE
         while (at := self.screen.find(text, self._seen)) < 0:
-            assert self._read(), f"no {text!r} on the screen:\n{self.screen}"
+            running = self._read()
+            assert running, f"no {text!r} on the screen:\n{self.screen}"
+            assert time.monotonic() < deadline, f"no {text!r} on the screen:\n{self.screen}"
         self._seen = at + len(text)
 
     def type(self, text):

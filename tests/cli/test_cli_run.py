@@ -180,3 +180,14 @@ def test_resume_without_a_prompt_needs_somebody_who_sends_one(nucleic):
     running.until(lambda event: event["kind"] == "turn_completed")
     running.process.send_signal(signal.SIGINT)
     assert running.end() == 130
+
+
+def test_a_transcript_that_cannot_be_written_ends_the_run_and_says_so(nucleic):
+    nucleic("run", "-b", "demo", "say hi")  # so that the index is there
+    words = " ".join(["word"] * 400)
+    script = f"ulimit -f 40; exec {sys.executable} -m nucleic_core run -b demo --json --policy allow 'say {words}\nwrite a.txt x'"
+    done = subprocess.run(["/bin/sh", "-c", script], env=nucleic.env, cwd=nucleic.cwd, capture_output=True, text=True)
+    assert done.returncode == 5
+    assert "cannot write the transcript" in done.stderr
+    assert "make room there and resume the session" in done.stderr
+    assert not (nucleic.cwd / "a.txt").exists()

@@ -60,7 +60,7 @@ def test_a_plugin_cannot_replace_a_command_of_ours(nucleic, package):
         (["fix it"], "fix it"),
         (["- fix this\n- and that"], "- fix this\n- and that"),
         (["--json", "-v is broken, repair it"], "-v is broken, repair it"),
-        (["-b", "demo", "--cwd /tmp is what I mean"], "--cwd /tmp is what I mean"),
+        (["-b", "demo", "--cwd is what I mean"], "--cwd is what I mean"),
         (["--", "-x"], "-x"),
         (["--", "--json"], "--json"),
         (["--system-prompt", "- be brief", "fix it"], "fix it"),

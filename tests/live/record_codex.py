@@ -308,7 +308,7 @@ def write(version: str, scenario: Scenario, tape: Tape, decisions: list[JSON], w
     recording.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
     decode(recording)
     replies = replies_of(records)
-    if replies:
+    if replies and decisions:
         answers = [
             {"decision": clean(plain(decision), words), "reply": reply}
             for decision, reply in zip(decisions, replies, strict=False)

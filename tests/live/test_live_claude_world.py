@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 from messages_api import bash, turn
-from world import KEY, follow, of
+from world import KEY, follow, marked, of, running
 
 from nucleic_core.approvals import Allow, Deny
 from nucleic_core.errors import StartFailed
@@ -78,18 +78,6 @@ trio.run(main, *sys.argv[1:])
 """
 
 
-def marked(mark: str) -> list[str]:
-    """The command lines of all processes whose environment holds the mark."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (entry / "environ").read_bytes():
-                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except OSError:
-            continue
-    return found
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 async def test_a_host_that_is_killed_leaves_no_process_behind(world, channel, nursery):
     world.api.add(turn(bash("echo $$ > started; while true; do sleep 0.5; done")), turn("Done."))
@@ -142,18 +130,6 @@ async def test_a_killed_cli_ends_the_run_as_failed_and_the_session_can_be_resume
     async with world.open("Again.", turn("Here."), resume=session.id) as again:
         events = await follow(again)
     assert of(events, RunFinished)[0].outcome == "completed"
-
-
-def running(program: Path, cwd: Path) -> list[int]:
-    """The processes of a program in a directory."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            if (entry / "cwd").readlink() == cwd and (entry / "cmdline").read_bytes().startswith(bytes(program)):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
 
 
 async def test_a_session_that_the_cli_does_not_know_any_more_fails_with_the_clis_own_words(world):

@@ -97,3 +97,27 @@ async def follow(
 def of(events: list[AgentEvent], kind: type[EventData]) -> list[Any]:
     """The payloads of one kind, in order."""
     return [event.data for event in events if isinstance(event.data, kind)]
+
+
+def marked(mark: str) -> list[str]:
+    """The command lines of all processes whose environment holds the mark."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return found
+
+
+def running(program: Path, cwd: Path) -> list[int]:
+    """The processes of a program in a directory."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if (entry / "cwd").readlink() == cwd and (entry / "cmdline").read_bytes().startswith(bytes(program)):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found

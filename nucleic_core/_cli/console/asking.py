@@ -135,7 +135,10 @@ class ConsoleResponder:
         """Ask how far it reaches, unless that was typed along."""
         if not scope:
             tool = wording.brief(request.tool, 40)
-            words = f"  always: [s] this same call  [t] every {tool} call  [p] a pattern, as in src/**  > "
+            words = f"  always: [s] this same call  [t] every {tool} call  "
+            if request.paths and request.command is None:  # a pattern is for paths, and no shell line matches one
+                words += "[p] a pattern, as in src/**  "
+            words += "> "
             scope = (await self._ask(words) or "").strip()
         word, _, pattern = scope.partition(" ")
         match word.lower():

@@ -33,7 +33,10 @@ from nucleic_core.approvals import (
 from nucleic_core.backend import Ask, Reply
 from nucleic_core.lowlevel import JSON
 
-TITLE_LENGTH = 200
+SHELL_TOOLS = ("Bash", "Monitor", "PowerShell")
+"""Tools whose `command` a shell runs."""
+
+_ENOUGH = 2000  # characters of an input's head and tail that a title may need
 ACCEPT, KEEP_PLANNING = "Accept", "Keep planning"
 _PLAN = QuestionItem(
     "plan",
@@ -88,7 +91,7 @@ class ClaudeApprovals:
             tool_call=string(native.get("tool_use_id")),
             reason=string(native.get("decision_reason")) or string(native.get("decision_reason_type")),
             paths=_paths(tool, given, native.get("blocked_path")),
-            command=string(given.get("command")) if tool == "Bash" else None,
+            command=string(given.get("command")) if tool in SHELL_TOOLS else None,
             suggested=tuple(map(_suggestion, sequence(native.get("permission_suggestions")))),
         )
 
@@ -156,9 +159,9 @@ def _title(tool: str, given: dict[str, JSON]) -> str:
     what = string(given.get(field)) if field is not None else None
     if what is None:
         words, what = f"{tool}:", ", ".join(f"{name}={value}" for name, value in given.items())
-    # Cut before the blanks are joined, so that a megabyte of input costs nothing.
-    line = " ".join(f"{words} {what[: 4 * TITLE_LENGTH]}".split()).rstrip(":")
-    return line if len(line) <= TITLE_LENGTH else f"{line[: TITLE_LENGTH - 1]}…"
+    if len(what) > 2 * _ENOUGH:  # so that a megabyte of input costs nothing; the core makes one line of it
+        what = f"{what[:_ENOUGH]} … {what[-_ENOUGH:]}"
+    return " ".join(f"{words} {what}".split()).rstrip(":")
 
 
 def _paths(tool: str, given: dict[str, JSON], blocked: JSON) -> tuple[Path, ...]:

@@ -27,10 +27,13 @@ from nucleic_core.lowlevel import JSON
 class Asks:
     """Both channels of asks of one process, and what we sent that ends a turn."""
 
-    def __init__(self, calls: Calls, tasks: Tasks, last_text: Callable[[], str | None]) -> None:
+    def __init__(
+        self, calls: Calls, tasks: Tasks, last_text: Callable[[], str | None], own_tools: frozenset[str] = frozenset()
+    ) -> None:
         self._calls = calls
         self._tasks = tasks
         self._last_text = last_text
+        self._own_tools = own_tools
         self._requests: dict[str, str] = {}
         self.stopped: Outcome | None = None
         """What we sent to end the turn: an interrupt, or else a deny that interrupts."""
@@ -116,4 +119,4 @@ class Asks:
                 plan = string(mapping(call.input).get("plan")) if call is not None else None
                 context = {"plan": plan or self._last_text()}
         self._calls.asked(key, tool_call)
-        out.ask(Ask(key, request, context), native, parent)
+        out.ask(Ask(key, request, context, name in self._own_tools), native, parent)

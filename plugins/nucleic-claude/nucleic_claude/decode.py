@@ -48,10 +48,18 @@ class ClaudeDecoder:
     """Reads one process of Claude Code.
 
     `cwd` is where it runs, until `init` says so. `transcript_root` is the directory `projects` of its configuration; without
-    it no transcript path is told. `resumed` (started with `--resume`) decides where its cost total starts.
+    it no transcript path is told. `resumed` (started with `--resume`) decides where its cost total starts. `own_tools`
+    are the CLI's names of the tools that we serve it.
     """
 
-    def __init__(self, *, cwd: Path | None = None, transcript_root: Path | None = None, resumed: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        cwd: Path | None = None,
+        transcript_root: Path | None = None,
+        resumed: bool = False,
+        own_tools: frozenset[str] = frozenset(),
+    ) -> None:
         self._turn: Turn | None = None
         self._last_result: str | None = None
         self._failed_turn: Outcome | None = None
@@ -59,7 +67,9 @@ class ClaudeDecoder:
         self._prompts: dict[str, str] = {}
         self._calls, self._inputs, self._tasks = Calls(), Inputs(), Tasks()
         self._session = Session(cwd, transcript_root)
-        self._asks = Asks(self._calls, self._tasks, lambda: self._turn.text if self._turn is not None else None)
+        self._asks = Asks(
+            self._calls, self._tasks, lambda: self._turn.text if self._turn is not None else None, own_tools
+        )
         self._turn_meter, self._message_meter = TurnMeter(resumed=resumed), MessageMeter()
         self._blocks = Blocks(self._calls, self._message_meter)
         self._lines = {

@@ -1,7 +1,7 @@
 """Carries one conversation with a `claude` process: the handshake, user messages, interrupts and answers.
 
 It reads nothing but the replies to its own control requests. What the messages mean is the decoder's part, what an ask
-is answered the mapper's; with the channel `http`, asks come through the approval server in `approve.py`.
+is answered the mapper's; our own tools, and the asks of the channel `http`, come through the server in `server.py`.
 """
 
 import base64
@@ -19,20 +19,20 @@ import trio
 from nucleic_claude.probe import ClaudeProber
 from nucleic_claude.program import NEWEST, Program, find, spoken
 from nucleic_claude.settings import Settings
-from nucleic_claude.spawn import spawn
+from nucleic_claude.spawn import APPROVE_NAME, spawn
 from nucleic_core.backend import Ask, Link, Reply
-from nucleic_core.errors import AgentGone, StartFailed
+from nucleic_core.errors import AgentGone, StartFailed, Unsupported
 from nucleic_core.lowlevel import JSON
 from nucleic_core.specs import AgentInput, Context, Image, ProcessSpec, RunSpec, Text, render
 
 if TYPE_CHECKING:
-    from nucleic_claude.approve import ApproveServer
+    from nucleic_claude.server import NucleicServer
 
 INTERRUPT_DEADLINE = 5.0
 """Seconds for the CLI to answer an interrupt request, before its group gets SIGINT."""
 
 CONNECT_DEADLINE = 40.0
-"""Seconds for the CLI to connect to the approval server; it gives up itself after 30."""
+"""Seconds for the CLI to connect to our server; it gives up itself after 30."""
 
 
 class ClaudeDriver:
@@ -42,7 +42,7 @@ class ClaudeDriver:
         self._run = run
         self._settings = Settings.read(run.settings)
         self._mcp_config = run.cwd / run.mcp_config if run.mcp_config else None
-        self._server = _approve_server(self._mcp_config) if self._settings.channel == "http" else None
+        self._server = _server(run, self._settings, self._mcp_config)
         self._program: Program | None = None
         self._link: Link | None = None
         self._requests = (f"nucleic-{number}" for number in itertools.count(1))
@@ -69,7 +69,7 @@ class ClaudeDriver:
         """Shake hands beside reading, because the CLI's replies are among what is read."""
         self._link = link
         if self._server:
-            self._server.link = link
+            self._server.serve(link)
         failed: list[StartFailed] = []
         async with trio.open_nursery() as nursery:
 
@@ -93,7 +93,7 @@ class ClaudeDriver:
             raise failed[0]
 
     async def _get_ready(self, link: Link) -> None:
-        """Wait for the first sign of life; with an approval server, until the CLI is connected to it as well.
+        """Wait for the first sign of life; with a server of ours, until the CLI is connected to it as well.
 
         Without that a process dies, with no word on stdout, at its first gated tool; 2.1.167 starts its turn unconnected.
         """
@@ -118,8 +118,8 @@ class ClaudeDriver:
                 status = next((server.get("status") for server in servers if server.get("name") == "nucleic"), None)
         if status != "connected":
             raise StartFailed(
-                f"Claude did not connect to Nucleic's approval server on loopback (its state: {status or 'unknown'}). "
-                "See that no proxy stands before 127.0.0.1, or use the setting channel = stdio."
+                f"Claude did not connect to Nucleic's server on loopback (its state: {status or 'unknown'}). "
+                "See that no proxy stands before 127.0.0.1; the setting channel = stdio without plugins' tools needs none."
             )
 
     async def send(self, message: AgentInput, *, steer: bool = False) -> None:
@@ -156,7 +156,8 @@ class ClaudeDriver:
 
     @property
     def _linked(self) -> Link:
-        assert self._link is not None, "converse has not begun"
+        if self._link is None:
+            raise AgentGone("Claude is not ready yet, so nothing can be sent to it.")
         return self._link
 
     async def _call(self, subtype: str) -> JSON:
@@ -191,10 +192,16 @@ class _Call:
         self.response: JSON = {}
 
 
-def _approve_server(own: Path | None) -> "ApproveServer":
-    from nucleic_claude.approve import ApproveServer  # it brings the MCP server and HTTP along
+def _server(run: RunSpec, settings: Settings, own: Path | None) -> "NucleicServer | None":
+    """The server that this run needs, if it needs one."""
+    approve = settings.channel == "http"
+    if not approve and not run.tools:
+        return None
+    if any(tool.name == APPROVE_NAME for tool in run.tools):
+        raise Unsupported(f"A tool of a plugin is called {APPROVE_NAME}, as Claude's approval tool is; rename it.")
+    from nucleic_claude.server import NucleicServer  # it brings the MCP server and HTTP along
 
-    return ApproveServer(own)
+    return NucleicServer(own, approve=approve, tools=run.tools)
 
 
 def _block(part: Text | Context | Image) -> JSON:

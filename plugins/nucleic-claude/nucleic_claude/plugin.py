@@ -8,6 +8,7 @@ from nucleic_claude.decode import ClaudeDecoder
 from nucleic_claude.driver import ClaudeDriver
 from nucleic_claude.probe import ClaudeProber
 from nucleic_claude.program import config_dir
+from nucleic_claude.spawn import SERVER_PREFIX
 from nucleic_core.backend import Decoder, Driver
 from nucleic_core.hookspecs import hookimpl
 from nucleic_core.specs import ProcessSpec, RunSpec
@@ -29,6 +30,7 @@ def nucleic_decoder(run: RunSpec) -> ClaudeDecoder:
         cwd=run.cwd,
         transcript_root=home and home / "projects",
         resumed=run.native_resume is not None,
+        own_tools=frozenset(SERVER_PREFIX + tool.name for tool in run.tools),
     )
 
 

@@ -50,6 +50,7 @@ class ClaudeProber:
                     "native_resume",
                     "fork",
                     "settings",
+                    "tools",
                 }
             ),
             models=("claude-*", "opus*", "sonnet*", "haiku*"),

@@ -15,7 +15,11 @@ from nucleic_claude.settings import Channel
 from nucleic_core.errors import Unsupported
 from nucleic_core.specs import ProcessSpec, RunSpec
 
-APPROVE_TOOL = "mcp__nucleic__approve"
+SERVER_PREFIX = "mcp__nucleic__"
+"""How the CLI calls a tool of our server `nucleic`; the merged configuration of the user can have no other of that name."""
+
+APPROVE_NAME = "approve"
+APPROVE_TOOL = SERVER_PREFIX + APPROVE_NAME
 """What the CLI calls for each gated action on the http channel: tool `approve` of MCP server `nucleic`."""
 
 GUARDS = ("--permission-mode=default", "--strict-mcp-config", "--setting-sources=user")
@@ -168,10 +172,11 @@ def spawn(run: RunSpec, program: Program, channel: Channel, mcp_config: Path | N
 
     Raises Unsupported for `extra_args` that would undo what Nucleic answers for.
     """
+    served = channel == "http" or bool(run.tools)
     return ProcessSpec(
         argv=(program.path, *arguments(run, channel, mcp_config)),
         # Progress keeps a waiting call alive; these lift the CLI's own limits, 60 s and 300 s, should progress be late.
-        env={"MCP_TOOL_TIMEOUT": A_DAY_MS, "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT": A_DAY_MS} if channel == "http" else {},
+        env={"MCP_TOOL_TIMEOUT": A_DAY_MS, "CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT": A_DAY_MS} if served else {},
         inherit_env=inherited(run),
         cwd=run.cwd,
     )

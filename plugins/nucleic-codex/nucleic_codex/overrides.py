@@ -6,7 +6,8 @@ is unknown here could switch approvals off.
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from nucleic_core.errors import Unsupported
 from nucleic_core.lowlevel import JSON
@@ -45,37 +46,43 @@ _FEATURES = re.compile("hook|guardian|approval|permission|sandbox|trust|exec_pol
 SWITCHES = ("--enable", "--disable")
 
 
-def refuse(extra_args: tuple[str, ...]) -> None:
-    """Raise Unsupported when an extra argument is one that a run may not give, with the reason."""
+def refuse(extra_args: tuple[str, ...], also: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Raise Unsupported when an extra argument is one that a run may not give, with the reason.
+
+    `also`: more keys (`features.apps`) that the backend refuses, with the reasons.
+    """
     args = iter(extra_args)
     for arg in args:
         flag, given, value = arg.partition("=")
         if flag in ("-c", "--config"):
-            _refuse_key(arg, value if given else next(args, ""))
+            _refuse_key(arg, value if given else next(args, ""), also)
         elif arg.startswith("-c") and not arg.startswith("--"):  # -cKEY=VALUE, as a short option may be written
-            _refuse_key(arg, arg[2:])
+            _refuse_key(arg, arg[2:], also)
         elif flag in SWITCHES:
             feature = value if given else next(args, "")
-            if _FEATURES.search(feature):
-                raise Unsupported(f"codex extra argument {flag} {feature} is refused: {_APPROVALS}.")
+            if why := _reason(["features", feature], also):
+                raise Unsupported(f"codex extra argument {flag} {feature} is refused: {why}.")
         else:
             raise Unsupported(
                 f"codex extra argument {arg!r} is refused: only -c KEY=VALUE, --enable and --disable may be added."
             )
 
 
-def _refuse_key(arg: str, setting: str) -> None:
+def _refuse_key(arg: str, setting: str, also: Mapping[str, str]) -> None:
     key, equals, value = setting.partition("=")
     if not equals:
         raise Unsupported(f"codex extra argument {arg!r} is refused: write -c KEY=VALUE.")
     parts = [part.strip().strip("\"'") for part in key.split(".")]
     paths = [parts, *([*parts, *path] for path in _paths(_read(value)))]
     for path in paths:
-        if why := _reason(path):
+        if why := _reason(path, also):
             raise Unsupported(f"codex extra argument -c {'.'.join(path)} is refused: {why}.")
 
 
-def _reason(path: list[str]) -> str | None:
+def _reason(path: list[str], also: Mapping[str, str]) -> str | None:
+    for length in (1, 2):
+        if why := also.get(".".join(path[:length])):
+            return why
     match path:
         case [str(first), *_] if first in REFUSED:
             return REFUSED[first]

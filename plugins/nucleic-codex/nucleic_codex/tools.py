@@ -20,6 +20,9 @@ PERMISSIONS = "request_permissions"
 UNKNOWN = "unknown"
 """The name of a call of which nothing but its id is on the wire."""
 
+OWN_SERVER = "nucleic"
+"""The MCP server with the tools that our plugins give the agent."""
+
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash", "ksh"})
 
 

@@ -19,7 +19,7 @@ from nucleic_codex.app_server.calls import Call, Calls
 from nucleic_codex.app_server.hooked import HookedCalls
 from nucleic_codex.app_server.threads import Thread, Turn
 from nucleic_codex.fields import mapping, row, string
-from nucleic_codex.tools import PERMISSIONS, QUESTION
+from nucleic_codex.tools import OWN_SERVER, PERMISSIONS, QUESTION
 from nucleic_core.backend import Ask, Out
 from nucleic_core.events import ToolResult
 from nucleic_core.lowlevel import JSON, request_key
@@ -69,7 +69,7 @@ class Asks:
                 context["item"] = call.item
         key = request_key(message.get("id"))
         self._open[key] = _Open(thread, string(params.get("turnId")), method, call_id)
-        out.ask(Ask(key, message, context), method, parent)
+        out.ask(Ask(key, message, context, own_tool=_about_own_tool(method, params)), method, parent)
 
     def replied(self, message: JSON, out: Out) -> None:
         """Our answer goes out."""
@@ -116,3 +116,9 @@ class Asks:
         if call is not None:
             self._elicited.add((thread.id, call.id))
         return call
+
+
+def _about_own_tool(method: str, params: dict[str, JSON]) -> bool:
+    """Whether an ask is about a tool of our own server's: by the server's name, under the key that names one."""
+    kind = mapping(params.get("_meta")).get("codex_approval_kind")
+    return method == ELICITATION and kind == "mcp_tool_call" and params.get("serverName") == OWN_SERVER

@@ -7,11 +7,11 @@ does: Codex would steer (docs/wire-truth.md).
 
 import signal
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import trio
 
@@ -30,9 +30,13 @@ from nucleic_codex.app_server.spawn import (
 from nucleic_codex.fields import mapping
 from nucleic_codex.hook import HookServer, arguments, untrusted
 from nucleic_codex.program import NEWEST, Program, find, spoken
+from nucleic_codex.tools import OWN_SERVER
 from nucleic_core.errors import AgentGone, AgentRefused, AgentSilent, StartFailed, Unsupported
 from nucleic_core.lowlevel import JSON, RpcDriver
 from nucleic_core.specs import AgentInput, ProcessSpec, RunSpec
+
+if TYPE_CHECKING:
+    from nucleic_codex.app_server.own_server import OwnServer
 
 CALL_DEADLINE = 30.0
 """Seconds for the app-server to answer a request of ours; it answers within a moment unless it hangs."""
@@ -58,6 +62,8 @@ class AppServerDriver(RpcDriver):
         self._settings = Settings.read(run.settings)
         self._servers = mcp_servers(run.cwd / run.mcp_config if run.mcp_config else None)
         self._hook = HookServer() if self._settings.approvals == "hook" else None
+        self._own = _own_server(run, self._servers)
+        self._open = AsyncExitStack()
         self._program: Program | None = None
         self._policy: JSON = None
         self._root = ""
@@ -67,15 +73,18 @@ class AppServerDriver(RpcDriver):
 
     async def __aenter__(self) -> Self:
         self._program = await find(self._settings.executable, environment(self._run))
-        if self._hook:
-            await self._hook.__aenter__()
+        async with AsyncExitStack() as stack:
+            if self._hook:
+                await stack.enter_async_context(self._hook)
+            if self._own:
+                await stack.enter_async_context(self._own)
+            self._open = stack.pop_all()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._hook:
-            await self._hook.__aexit__(kind, error, trace)
+        await self._open.aclose()
 
     def process(self) -> ProcessSpec:
         """The process to start; the driver must be entered."""
@@ -96,7 +105,7 @@ class AppServerDriver(RpcDriver):
         self._policy = sandbox_policy(self._run, mapping(config.get("config")))
         if self._hook:
             await self._trust_hook(self._hook)
-        opened = mapping(await self._open())
+        opened = mapping(await self._open_thread())
         self._root = str(mapping(opened.get("thread")).get("id", ""))
         found = self._program.version
         if found > NEWEST:
@@ -113,8 +122,11 @@ class AppServerDriver(RpcDriver):
             )
         hook.link = self.link
 
-    async def _open(self) -> JSON:
-        run, params = self._run, thread_params(self._run, self._policy, self._servers)
+    async def _open_thread(self) -> JSON:
+        servers = dict(self._servers)
+        if self._own:
+            servers[OWN_SERVER] = self._own.entry(contained=self.link.contained)
+        run, params = self._run, thread_params(self._run, self._policy, servers)
         if run.native_resume is None:
             return await self._call("thread/start", {**params, "ephemeral": run.ephemeral})
         if run.fork:
@@ -219,3 +231,15 @@ class AppServerDriver(RpcDriver):
 
     async def _call(self, method: str, params: JSON) -> JSON:
         return await self.peer.call(method, params, deadline=CALL_DEADLINE)
+
+
+def _own_server(run: RunSpec, others: Mapping[str, JSON]) -> "OwnServer | None":
+    if not run.tools:
+        return None
+    if OWN_SERVER in others:
+        raise Unsupported(
+            f"The MCP configuration has a server {OWN_SERVER!r}, which is the name of Nucleic's own; rename it."
+        )
+    from nucleic_codex.app_server.own_server import OwnServer  # it brings the MCP server and HTTP along
+
+    return OwnServer(run.tools)

@@ -1,6 +1,6 @@
 """What `hook/completed` says: hooks that spoke up or failed, and calls that one of them stopped.
 
-A call that a hook stops has no item (wire truth A19). All that the wire has is the end of the run's id, which is the call's:
+A call that a hook stops has no item (wire truth A19). All that the wire has of it is the end of the run id, the call's own:
 `pre-tool-use:0:/etc/codex/config.toml:call_1`. Where our own hook stopped it, the channel `hook` told all (`hooked.py`).
 A hook that fails lets the call go on (wire truth A18): that is an error and no notice.
 """

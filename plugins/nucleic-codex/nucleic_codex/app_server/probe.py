@@ -48,6 +48,7 @@ class AppServerProber:
                     "native_resume",
                     "fork",
                     "settings",
+                    "tools",
                 }
             ),
             models=MODELS,
