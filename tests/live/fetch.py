@@ -32,6 +32,10 @@ class FetchFailed(Exception):
     """The CLI is not here and could not be fetched; the message is one sentence that says why and what to do."""
 
 
+class NoNpm(FetchFailed):
+    """There is nothing to fetch it with."""
+
+
 def cache() -> Path:
     """Where the versions lie, each in a directory of its own name."""
     return Path(platformdirs.user_cache_dir("nucleic")) / "live" / "claude"
@@ -53,9 +57,7 @@ def fetch(version: str) -> Path:
         return program
     npm = shutil.which("npm")
     if npm is None:
-        raise FetchFailed(
-            f"claude {version} is not in {cache()} and there is no npm to fetch it with: install Node.js."
-        )
+        raise NoNpm(f"claude {version} is not in {cache()} and there is no npm to fetch it with: install Node.js.")
     try:
         cache().mkdir(parents=True, exist_ok=True)
         with _alone(), tempfile.TemporaryDirectory(prefix=f".{version}-", dir=cache()) as half:
@@ -133,14 +135,14 @@ def _program(into: Path, version: str) -> Path:
 
 
 def main(versions: list[str]) -> int:
-    """Fetch the given versions, or all that are pinned; one line each."""
+    """Fetch the given versions, or all that are pinned; one line each. The exit code is 3 where npm is missing."""
     for version in versions or VERSIONS:
         here = fetched(version)
         try:
             program = here or fetch(version)
         except FetchFailed as error:
             print(error, file=sys.stderr)
-            return 1
+            return 3 if isinstance(error, NoNpm) else 1
         print(f"claude {version}: {'was in the cache' if here else 'fetched'}: {program}")
     return 0
 
