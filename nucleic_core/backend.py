@@ -95,7 +95,7 @@ Answer: TypeAlias = Callable[[Ask, Reply | None], None]
 
 
 class Link(Protocol):
-    """What the core gives a driver: one child and its transcript. Everything but batches() is synchronous."""
+    """What the core gives a driver: one child and its transcript. Everything but batches() and stderr() is synchronous."""
 
     @property
     def run(self) -> RunSpec:
@@ -112,6 +112,9 @@ class Link(Protocol):
 
     def batches(self) -> AsyncIterator[Sequence[JSON]]:
         """The child's stdout, framed and parsed, in batches; ends at EOF. Give every batch to `received` whole."""
+
+    async def stderr(self) -> str:
+        """Wait until the child has ended; what it wrote to stderr (of much, the first 8 kB and the last 32 kB)."""
 
     def close_stdin(self) -> None:
         """No more input, once what was written is through."""

@@ -6,7 +6,7 @@
 import importlib
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -167,6 +167,8 @@ class RpcDriver(_ChildDriver):
     """
 
     header = True
+    tasks: trio.Nursery
+    """Where a driver may start what runs beside the conversation, and ends with it."""
     _peer: Peer | None = None
 
     @property
@@ -184,6 +186,9 @@ class RpcDriver(_ChildDriver):
     async def start(self) -> None:
         """Shake hands. What the agent refuses here, or does not answer, fails the start."""
 
+    def heard(self, messages: Sequence[JSON]) -> None:
+        """Follow along: messages that were just committed, before whoever waits for a reply among them is woken."""
+
     async def send(self, message: AgentInput, *, steer: bool = False) -> None:
         """See `Driver.send`."""
         raise NotImplementedError
@@ -198,6 +203,7 @@ class RpcDriver(_ChildDriver):
         ready = trio.Event()
         failed: list[Exception] = []
         async with trio.open_nursery() as nursery:
+            self.tasks = nursery
             peer = self._peer = Peer(
                 link.write,
                 header=self.header,
@@ -223,6 +229,7 @@ class RpcDriver(_ChildDriver):
                 async for batch in link.batches():
                     messages = peer.unpack(batch)
                     link.received(messages)
+                    self.heard(messages)
                     peer.feed(messages)
             finally:
                 peer.close("The agent has ended its output, so no answer can come. Resume the session to go on.")

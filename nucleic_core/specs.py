@@ -123,6 +123,7 @@ class RunSpec:
 class ProcessSpec:
     """The child to start. The environment is built from an allow list, plus `inherit_env` names, plus `env`.
 
+    `stdin`: a pipe that stays open for `Link.write`, nothing, or bytes that the child gets whole, and then end of file.
     `contained` is set only by a spawn wrapper that contains the process. `start_timeout`: seconds until
     `Driver.converse` must have called `task_status.started()`. `grace`: seconds after finish(), after SIGTERM.
     """
@@ -131,7 +132,7 @@ class ProcessSpec:
     env: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     inherit_env: tuple[str, ...] = ()
     cwd: Path | None = None
-    stdin: Literal["pipe", "null"] = "pipe"
+    stdin: Literal["pipe", "null"] | bytes = attrs.field(default="pipe", repr=False)
     contained: bool = False
     start_timeout: float = 60.0
     grace: tuple[float, float] = (5.0, 2.0)

@@ -147,7 +147,26 @@ def test_a_background_call_outlives_the_turn_of_another_scope_and_ends_with_the_
     assert stream.parents[-2] == "agent"
 
 
+def test_a_run_waits_for_sub_agents_that_outlive_the_turn_and_is_idle_after_the_last_of_them() -> None:
+    stream = Stream(*ASKED, TurnCompleted("completed", more_follows=True))
+    stream.feed(TurnCompleted("completed", more_follows=True), parent="one")
+    assert not stream.ledger.idle
+    stream.feed(TurnCompleted("completed"), parent="two")
+    assert stream.ledger.idle
+    assert stream.ledger.turns == 1
+
+
 # -- usage --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_tokens_of_a_sub_agent_count_for_the_run_and_not_for_the_turn_of_its_caller() -> None:
+    stream = Stream(*ASKED)
+    stream.feed(Usage("message", input_tokens=5), Usage("turn", input_tokens=5), parent="agent")
+    stream.feed(Usage("message", input_tokens=2))
+    assert stream.ledger.usage.input_tokens == 7
+    stream.feed(TurnCompleted("completed", usage=Usage("turn", input_tokens=2)))
+    assert stream.last.usage.input_tokens == 2
+    assert stream.ledger.usage.input_tokens == 7
 
 
 def tokens(scope: Any, count: int, **more: Any) -> Usage:

@@ -143,3 +143,16 @@ def test_a_message_reopens_a_session_after_a_crash() -> None:
     assert machine.status == "running"
     machine.feed(RunFinished("completed"))
     assert machine.status == "finished"
+
+
+def test_sub_agents_that_outlive_the_turn_keep_the_session_running_until_the_last_of_them_ends() -> None:
+    machine = StatusMachine()
+    for event in (UserMessage("1", "go"), TurnStarted(), TurnCompleted("completed", more_follows=True)):
+        machine.feed(event)
+    machine.feed(TurnCompleted("completed", more_follows=True), "one")
+    assert machine.status == "running"
+    machine.feed(TurnCompleted("completed"), "two")
+    assert machine.status == "awaiting_input"
+    machine.feed(TurnStarted())
+    machine.feed(TurnCompleted("completed"), "three")
+    assert machine.status == "running"

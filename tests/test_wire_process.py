@@ -102,6 +102,14 @@ async def test_end_of_file_comes_after_all_that_was_queued_and_nothing_can_be_wr
 
 
 @within(20)
+async def test_bytes_for_stdin_reach_the_child_whole_and_are_followed_by_end_of_file(nursery, cookie):
+    given = b"two\nlines, " + b"x" * 300_000
+    child = await spawn(nursery, cookie, "print(len(sys.stdin.buffer.read()))", stdin=given)
+    assert [message async for batch in child.batches() for message in batch] == [len(given)]
+    with pytest.raises(AgentGone):
+        child.write(b"more")
+
+
 async def test_without_stdin_the_child_reads_end_of_file_at_once(nursery, cookie):
     child = await spawn(nursery, cookie, "print(repr(sys.stdin.read()))", stdin="null")
     with pytest.raises(AgentGone):

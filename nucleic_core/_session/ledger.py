@@ -87,7 +87,8 @@ class Ledger:
     `stopping` says that we asked for the end, `interrupted` that we stopped the turn: one that fails or that the process
     takes with it then counts as interrupted. `cancelled` says that a CancelRun was decided in this turn.
 
-    Turns of a sub-agent (those with a parent) close their own calls and move nothing else: the run goes on.
+    Turns of a sub-agent (those with a parent) close their own calls and move nothing else: the run goes on. Only where the
+    session's own turn has ended before them (`more_follows`), the last of them ends the waiting for more.
     """
 
     def __init__(self) -> None:
@@ -188,17 +189,19 @@ class Ledger:
                 self.turn_running, self.more_follows, self._turn_due = True, False, False
                 self.interrupted = self.cancelled = False
             case Usage():
-                self._count(data)
+                self._count(data, parent)
             case ApprovalResolved(decision=CancelRun(), cause="answered"):
                 self.cancelled = True
             case TurnCompleted():
                 yield from self._close_calls(parent, all_of_them=False)
                 if parent is not None:
+                    if not (data.more_follows or self.turn_running):
+                        self.more_follows = False
                     yield data, native, parent
                     return
                 data = self._end_turn(data)
                 if data.usage is not None and not self._turn_counted:
-                    self._count(data.usage)
+                    self._count(data.usage, None)
                     yield data.usage, native, parent
                 self._turn_counted = False
                 self.last_turn = data
@@ -226,7 +229,10 @@ class Ledger:
             self.last_turn = None  # it did not fail in that turn, but it failed
         last = self.last_turn
         outcome: Outcome = last.outcome if last is not None else "interrupted" if wanted else "errored"
-        told = description if crashed or (last is None and not wanted) else None
+        explained = (
+            not in_turn and last is not None and last.error is not None
+        )  # by its turn, better than by its status
+        told = description if (crashed and not explained) or (last is None and not wanted) else None
         yield from self.admit((RunFinished(outcome, error=told, returncode=returncode), None, None))
 
     def _accept(self, data: InputAccepted) -> None:
@@ -236,8 +242,12 @@ class Ledger:
         if data.state == "delivered" and not self.turn_running and begun_before == self._turns_begun:
             self._turn_due = True
 
-    def _count(self, usage: Usage) -> None:
+    def _count(self, usage: Usage, parent: str | None) -> None:
         match usage.scope:
+            case "turn" if parent is not None:  # of the run, but not of the turn that its caller is in
+                self._total = add(self._total, usage)
+            case _ if parent is not None:
+                pass
             case "message":
                 self._messages[usage.message_id or f"#{len(self._messages)}"] = usage
             case "turn":

@@ -60,6 +60,11 @@ class ProcessLink:
         """See `Link.batches`."""
         return self._child.batches()
 
+    async def stderr(self) -> str:
+        """See `Link.stderr`."""
+        await self._child.wait()
+        return self._child.stderr.text()
+
     def close_stdin(self) -> None:
         """See `Link.close_stdin`."""
         self._child.close_stdin()

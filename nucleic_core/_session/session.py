@@ -158,10 +158,14 @@ class Session:
         An allow waits until the policies have spoken, for two seconds at most.
 
         Raises ApprovalClosed (with `by`) when somebody was faster or the ask has gone, Unsupported for an edited input
-        that the backend cannot take, ValueError for an answer of the wrong kind (Answers to an approval, an edited input
-        that is no JSON, a pattern scope without a pattern), TranscriptFailed when it could not be recorded: then it is
-        denied.
+        that the backend cannot take, and for any answer where the backend asks nothing, ValueError for an answer of the
+        wrong kind (Answers to an approval, an edited input that is no JSON, a pattern scope without a pattern),
+        TranscriptFailed when it could not be recorded: then it is denied.
         """
+        if self._capabilities.interactive_approvals is False and not self._capabilities.questions:
+            raise Unsupported(
+                f"{self._run.backend} asks nothing: the rules of the run decide. There is no ask to answer."
+            )
         await trio.lowlevel.checkpoint_if_cancelled()
         await self.coordinator.judged(ask_id, decision)
         self.coordinator.respond(ask_id, decision, by)

@@ -63,6 +63,7 @@ class StatusMachine:
         self.phase: Phase = "idle"
         self._approvals: set[str] = set()
         self._questions: set[str] = set()
+        self._lingers = False  # the session's own turn has ended and sub-agents of it go on
 
     @property
     def status(self) -> Status:
@@ -72,12 +73,19 @@ class StatusMachine:
         return "awaiting_input" if self._questions else self.phase
 
     def feed(self, data: EventData, parent: str | None = None) -> None:
-        """Take one event into account; the turns of a sub-agent (`parent`) are not the session's."""
+        """Take one event into account.
+
+        The turns of a sub-agent (`parent`) are not the session's, but for the last of those that outlive its turn.
+        """
         if data.kind not in _MOVING:  # nearly always
             return
         match data:
+            case TurnCompleted(more_follows=False) if parent is not None and self._lingers:
+                self._lingers = False
             case TurnStarted() | TurnCompleted() if parent is not None:
                 return
+            case TurnStarted() | TurnCompleted():
+                self._lingers = isinstance(data, TurnCompleted) and data.more_follows
             case ApprovalRequested(request=request):
                 self._approvals.add(request.id)
             case ApprovalResolved(id=ask):

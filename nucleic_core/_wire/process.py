@@ -111,11 +111,13 @@ class ChildProcess:
         *,
         env: Mapping[str, str],
         cwd: str | os.PathLike[str] | None,
-        stdin: Literal["pipe", "null"],
+        stdin: Literal["pipe", "null"] | bytes,
         cookie: str,
         max_line: int = LINE_LIMIT,
     ) -> Self:
         """Start a program; `env` is its whole environment and carries `cookie` (see `child_environment`).
+
+        `stdin`: open for `write`, nothing, or bytes that it gets whole, followed by end of file.
 
         The program is looked up on the PATH of `env`. Lines over `max_line` bytes become `Oversize`. Raises
         BackendMissing when there is no such program, BadDirectory for `cwd`, and StartFailed for any other reason.
@@ -135,7 +137,7 @@ class ChildProcess:
         _left_behind[:] = [left for left in _left_behind if left.poll() is None]
         try:
             with ExitStack() as theirs, ExitStack() as ours:
-                their_stdin, our_stdin = _pipe(theirs, ours) if stdin == "pipe" else (subprocess.DEVNULL, None)
+                their_stdin, our_stdin = _pipe(theirs, ours) if stdin != "null" else (subprocess.DEVNULL, None)
                 our_stdout, their_stdout = _pipe(ours, theirs)
                 our_stderr, their_stderr = _pipe(ours, theirs)
                 # Cannot be cancelled once it began, so a started child always finds its way into the nursery.
@@ -144,6 +146,9 @@ class ChildProcess:
         except (OSError, ValueError) as problem:
             raise _start_error(argv[0], env, cwd, problem) from problem
         child = cls(popen, our_stdin, our_stdout, our_stderr, cookie, max_line)
+        if isinstance(stdin, bytes):
+            child._queue.send_nowait(stdin)
+            child.close_stdin()
         nursery.start_soon(child._serve, name=f"child {child.pid}")
         return child
 

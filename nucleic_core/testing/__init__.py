@@ -52,6 +52,7 @@ class FakeLink:
         self.concealed: list[str] = []
         self.proved: BackendCapabilities | None = None
         self.stdin_open = True
+        self.said_on_stderr = ""
 
     # -- the agent's side -------------------------------------------------------------------------------------------
 
@@ -101,6 +102,11 @@ class FakeLink:
     def batches(self) -> trio.MemoryReceiveChannel[Sequence[JSON]]:
         """See `Link.batches`."""
         return self._said
+
+    async def stderr(self) -> str:
+        """See `Link.stderr`: what the test put into `said_on_stderr`, at once."""
+        await trio.lowlevel.checkpoint()
+        return self.said_on_stderr
 
     def close_stdin(self) -> None:
         """See `Link.close_stdin`."""

@@ -1,4 +1,4 @@
-"""A world of its own for each live test: a real `claude`, a fresh home and repository, a scripted model, no way out.
+"""A world of its own for each live test: a real CLI, a fresh home and repository, a scripted model, no way out.
 
 Everything that the environment could bring in is taken away, and every proxy variable points at a closed port, so that
 the CLI reaches loopback and nothing else.
@@ -13,21 +13,39 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fetch import VERSIONS, FetchFailed, fetch
+from fetch import CLIS, FetchFailed, cache, fetch
 from messages_api import MessagesApi
-from world import KEY, World
+from responses_api import ResponsesApi
+from world import KEY, World, codex_options
 
-SCRUBBED = ("ANTHROPIC", "AWS_", "CLAUDE", "DISABLE_", "GOOGLE_", "MCP_", "NUCLEIC_", "XDG_")
+SCRUBBED = ("ANTHROPIC", "AWS_", "CLAUDE", "CODEX", "DISABLE_", "GOOGLE_", "MCP_", "NUCLEIC_", "OPENAI", "XDG_")
 CLOSED = "http://127.0.0.1:9"
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
-def program(request):
-    """A version of the CLI and where it is; skips, with the reason, where it is neither cached nor to be had."""
-    try:
-        return request.param, fetch(request.param)
-    except FetchFailed as reason:
-        pytest.skip(str(reason))
+@pytest.fixture(scope="session")
+def fetched_program():
+    """Where a version of a CLI is; skips, with the reason, where it is neither cached nor to be had."""
+    place = cache()  # now: a test has a home of its own
+
+    def fetched(cli, version):
+        try:
+            return fetch(cli, version, place)
+        except FetchFailed as reason:
+            pytest.skip(str(reason))
+
+    return fetched
+
+
+@pytest.fixture(scope="session", params=CLIS["claude"].versions)
+def program(request, fetched_program):
+    """A version of Claude Code and where it is."""
+    return request.param, fetched_program("claude", request.param)
+
+
+@pytest.fixture(scope="session", params=CLIS["codex"].versions)
+def codex(request, fetched_program):
+    """A version of Codex and where it is."""
+    return request.param, fetched_program("codex", request.param)
 
 
 @pytest.fixture(params=["stdio", "http"])
@@ -42,7 +60,7 @@ def scrubbed(tmp_path, monkeypatch):
     for name in os.environ:
         if name.startswith(SCRUBBED) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    for name in ("home", "state", "demo"):
+    for name in ("home", "state", "demo", "tmp"):
         (tmp_path / name).mkdir()
     for name, value in {
         "HOME": str(tmp_path / "home"),
@@ -79,3 +97,13 @@ async def world(program, scrubbed, repository, nursery, monkeypatch):
     await nursery.start(api.serve)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", api.url)
     return World(version, path, scrubbed / "home", repository, api, {"executable": str(path)})
+
+
+@pytest.fixture
+async def codex_world(codex, scrubbed, repository, nursery):
+    """The world of one test of Codex, with a model that calls functions."""
+    version, path = codex
+    api = ResponsesApi()
+    await nursery.start(api.serve)
+    options = codex_options(api.base_url, scrubbed / "tmp")
+    return World(version, path, scrubbed / "home", repository, api, {"executable": str(path)}, "codex", options)

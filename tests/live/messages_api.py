@@ -6,22 +6,19 @@
 
 Each request that offers tools takes the next `Turn` of the script whose `match`, if it has one, stands in the first user
 message (so a sub-agent gets turns of its own). Requests without tools (titles, summaries, token counts) are answered
-apart and take no turn. Only loopback, one server a test; leaving the block ends every connection.
+apart and take no turn.
 """
 
 import itertools
-import socket
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 import attrs
-import h11
 import orjson
 import trio
-
-JSON = Any
+from scripted import JSON, Connection, ScriptedModel, pieces, served
 
 
 def text(words: str) -> JSON:
@@ -75,7 +72,7 @@ def failure(status: int, kind: str, message: str, **how: Any) -> Turn:
 
 
 @attrs.define
-class MessagesApi:
+class MessagesApi(ScriptedModel):
     """The server. `requests` holds the body of every request that took a turn, in order."""
 
     script: deque[Turn] = attrs.field(factory=deque)
@@ -107,29 +104,11 @@ class MessagesApi:
             block["text"] for request in self.requests for block in _blocks(request) if block.get("type") == "text"
         )
 
-    async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen on a free loopback port until cancelled."""
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listeners[0].socket.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        async with trio.open_nursery() as nursery:
-            await nursery.start(trio.serve_listeners, self._client, listeners)
-            task_status.started()
-
-    async def _client(self, stream: trio.SocketStream) -> None:
-        """One connection, request after request; whoever goes away is let go."""
-        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = _Connection(stream)
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, h11.RemoteProtocolError):
-            while (asked := await connection.request()) is not None:
-                await self._answer(connection, *asked)
-                if not connection.again():
-                    return
-
-    async def _answer(self, to: "_Connection", method: str, target: str, key: str, raw: bytes) -> None:
+    async def answer(self, to: Connection, method: str, target: str, headers: dict[str, str], raw: bytes) -> None:
+        """A turn of the script where the request offers tools; see `ScriptedModel.answer`."""
         path = target.partition("?")[0]
         body = orjson.loads(raw) if raw and method == "POST" else {}
-        if key:
+        if key := headers.get("x-api-key") or headers.get("authorization"):
             self.keys.add(key)
         if method == "HEAD":  # is anybody there?
             await to.head(200, {"content-length": "0"})
@@ -154,7 +133,7 @@ class MessagesApi:
         self.script.remove(wanted)
         return wanted
 
-    async def _play(self, play: Turn, body: JSON, to: "_Connection") -> None:
+    async def _play(self, play: Turn, body: JSON, to: Connection) -> None:
         await trio.sleep(play.delay)
         if play.error:
             status, kind, message = play.error
@@ -194,14 +173,9 @@ class MessagesApi:
         await to.end(cut=play.end == "cut")
 
 
-@asynccontextmanager
-async def serving(*turns: Turn) -> AsyncIterator[MessagesApi]:
+def serving(*turns: Turn) -> AbstractAsyncContextManager[MessagesApi]:
     """A server with this script, until the block is left."""
-    api = MessagesApi(deque(turns))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(api.serve)
-        yield api
-        nursery.cancel_scope.cancel()
+    return served(MessagesApi(deque(turns)))
 
 
 def _error(kind: str, message: str) -> JSON:
@@ -236,80 +210,12 @@ def _deltas(block: JSON, chunk: int) -> tuple[JSON, list[JSON]]:
     """A block as it is before its first delta, and its deltas."""
     match block["type"]:
         case "text":
-            return {**block, "text": ""}, [{"type": "text_delta", "text": p} for p in _pieces(block["text"], chunk)]
+            return {**block, "text": ""}, [{"type": "text_delta", "text": p} for p in pieces(block["text"], chunk)]
         case "thinking":
-            said = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(block["thinking"], chunk)]
+            said = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(block["thinking"], chunk)]
             signed = {"type": "signature_delta", "signature": block["signature"]}
             return {**block, "thinking": "", "signature": ""}, [*said, signed]
         case _:
             written = orjson.dumps(block["input"]).decode()
-            pieces = [{"type": "input_json_delta", "partial_json": piece} for piece in _pieces(written, chunk)]
-            return {**block, "input": {}}, pieces
-
-
-def _pieces(whole: str, size: int) -> list[str]:
-    return [whole[at : at + size] for at in range(0, len(whole), size)]
-
-
-class _Connection:
-    """One HTTP/1.1 connection over h11."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-        self._wire = h11.Connection(h11.SERVER)
-
-    async def request(self) -> tuple[str, str, str, bytes] | None:
-        """Method, target, API key and body of the next request; None at the end of the connection."""
-        method, target, key, body = "", "", "", b""
-        while True:
-            match self._wire.next_event():
-                case h11.NEED_DATA:
-                    if self._wire.they_are_waiting_for_100_continue:
-                        await self.send_raw(h11.InformationalResponse(status_code=100, headers=[]))
-                    self._wire.receive_data(await self._stream.receive_some())
-                case h11.Request() as head:
-                    method, target = head.method.decode(), head.target.decode()
-                    headers = dict(head.headers)
-                    key = (headers.get(b"x-api-key") or headers.get(b"authorization") or b"").decode()
-                case h11.Data() as data:
-                    body += bytes(data.data)
-                case h11.EndOfMessage():
-                    return method, target, key, body
-                case _:
-                    return None
-
-    async def head(self, status: int, headers: Mapping[str, str]) -> None:
-        """The head of a response; its body is chunked unless a length is given."""
-        await self.send_raw(h11.Response(status_code=status, headers=list(headers.items())))
-
-    async def send(self, data: bytes) -> None:
-        """A piece of the body."""
-        await self.send_raw(h11.Data(data=data))
-
-    async def end(self, *, cut: bool = False) -> None:
-        """The end of the response, or of the connection in its midst."""
-        if cut:
-            await self._stream.aclose()
-        else:
-            await self.send_raw(h11.EndOfMessage())
-
-    async def json(self, status: int, body: JSON, headers: Mapping[str, str] | None = None) -> None:
-        """A whole response."""
-        data = orjson.dumps(body)
-        length = {"content-length": str(len(data))}
-        await self.head(status, {"content-type": "application/json", **length, **(headers or {})})
-        await self.send(data)
-        await self.end()
-
-    async def send_raw(self, event: h11.Event) -> None:
-        """One h11 event onto the wire."""
-        data = self._wire.send(event)
-        assert data is not None
-        await self._stream.send_all(data)
-
-    def again(self) -> bool:
-        """Whether the connection may bear another request."""
-        if self._wire.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
-            return False
-        self._wire.start_next_cycle()
-        return True
+            deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces(written, chunk)]
+            return {**block, "input": {}}, deltas

@@ -17,7 +17,6 @@ A recording holds no path of the machine it was made on: the working directory i
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -29,11 +28,12 @@ from unittest import mock
 import attrs
 import orjson
 import trio
-from fetch import VERSIONS, fetch
+from fetch import CLIS, fetch
 from messages_api import Turn, bash, failure, serving, thinking, tool, turn
 from nucleic_claude import plugin
 from nucleic_claude.decode import ClaudeDecoder
 from nucleic_claude.driver import ClaudeDriver
+from recording import CWD, HOME, JSON, Tape, clean, repository, save
 
 import nucleic_core
 from nucleic_core._plugins import Plugins
@@ -49,9 +49,7 @@ from nucleic_core.events import (
     plain,
 )
 
-JSON = Any
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "claude"
-CWD, HOME = Path("/work/demo"), Path("/home/dev")
 KEY = "sk-ant-test-key"
 ALLOW = Allow()
 
@@ -213,55 +211,20 @@ SCENARIOS = (
 )
 
 
-class Tape:
-    """Everything that a decoder was given, in order, and the command line of the process."""
-
-    def __init__(self) -> None:
-        self.records: list[JSON] = []
-        self.argv: tuple[str, ...] = ()
-
-    def recording(self) -> type[ClaudeDecoder]:
-        """The decoder, with this tape beside it."""
-        tape = self
-
-        class Recorded(ClaudeDecoder):
-            def received(self, message: JSON, out: Any, channel: str = "stdout") -> None:
-                tape.records.append({"dir": "in", "channel": channel, "msg": message})
-                super().received(message, out, channel)
-
-            def sent(self, message: JSON, out: Any, channel: str = "stdin") -> None:
-                tape.records.append({"dir": "out", "channel": channel, "msg": message})
-                super().sent(message, out, channel)
-
-        return Recorded
-
-    def driver(self) -> type[ClaudeDriver]:
-        """The driver, whose command line is kept."""
-        tape = self
-
-        class Watched(ClaudeDriver):
-            def process(self) -> Any:
-                spec = super().process()
-                tape.argv = spec.argv
-                return spec
-
-        return Watched
-
-
 async def record(version: str, scenario: Scenario) -> None:
     """Play one scenario and write its files."""
-    program = fetch(version)
+    program = fetch("claude", version)
     tape, resolved = Tape(), []
     with tempfile.TemporaryDirectory(prefix="nucleic-record-") as place:
         world, home = Path(place, "demo"), Path(place, "home")
-        _repository(world)
+        repository(world)
         home.mkdir()
         script = [_at(world, step) for step in scenario.script]
         async with serving(*script) as api:
             with (
                 mock.patch.dict(os.environ, _environment(home, Path(place), api.url), clear=True),
-                mock.patch.object(plugin, "ClaudeDecoder", tape.recording()),
-                mock.patch.object(plugin, "ClaudeDriver", tape.driver()),
+                mock.patch.object(plugin, "ClaudeDecoder", tape.recording(ClaudeDecoder)),
+                mock.patch.object(plugin, "ClaudeDriver", tape.watching(ClaudeDriver)),
                 trio.fail_after(90),
             ):
                 options = dict(scenario.options)
@@ -298,8 +261,8 @@ def write(version: str, scenario: Scenario, tape: Tape, decisions: list[JSON], w
     if calls:
         told = [plain(decision) for decision in decisions]
         answers = [{"decision": decision, "reply": reply} for decision, reply in zip(told, replies, strict=False)]
-        _save(base.with_suffix(".approval-call.json"), calls)
-        _save(base.with_suffix(".reply.json"), clean(answers, words))
+        save(base.with_suffix(".approval-call.json"), calls)
+        save(base.with_suffix(".reply.json"), clean(answers, words))
     meta = {
         "version": version,
         "command": clean(list(tape.argv), words),
@@ -311,14 +274,14 @@ def write(version: str, scenario: Scenario, tape: Tape, decisions: list[JSON], w
             for step in scenario.script
         ],
     }
-    _save(base.with_suffix(".meta.json"), meta)
+    save(base.with_suffix(".meta.json"), meta)
     print(f"{version} {scenario.name}: {len(records)} messages, {len(calls)} asks")
 
 
 def _decode(recording: Path) -> None:
     """Write what `nucleic decode claude` makes of a recording."""
     events = replay(Plugins().backend("claude"), "claude", read_records([recording.read_bytes()]), cwd=CWD)
-    _save(recording.with_suffix(".events.json"), [event.to_json() for event in events])
+    save(recording.with_suffix(".events.json"), [event.to_json() for event in events])
 
 
 def asks_of(records: list[JSON]) -> list[JSON]:
@@ -345,19 +308,6 @@ def replies_of(records: list[JSON]) -> list[JSON]:
     return found
 
 
-def clean(value: JSON, words: dict[str, str]) -> JSON:
-    """A value without anything of this machine: longer words first, then ports, tokens and temporary files."""
-    said = json.dumps(value, ensure_ascii=False, default=str)
-    for word in sorted(words, key=len, reverse=True):
-        said = said.replace(word, words[word])
-    said = re.sub(r"http://127\.0\.0\.1:\d+", "http://127.0.0.1:1", said)
-    said = re.sub(r"Bearer [\w-]+", "Bearer token", said)
-    said = re.sub(r"/tmp/nucleic-mcp-[\w-]+", "/tmp/nucleic-mcp", said)
-    said = re.sub(r"/tmp/claude-\d+", "/tmp/claude", said)
-    said = said.replace(os.uname().release, "6.1.0").replace(os.uname().nodename, "demo-host")
-    return json.loads(said)
-
-
 def _at(world: Path, step: Turn) -> Turn:
     """A scripted turn with the real working directory in the place of the one that is written down."""
     said = json.dumps(step.blocks).replace(str(CWD), str(world))
@@ -367,14 +317,6 @@ def _at(world: Path, step: Turn) -> Turn:
 def _slug(path: Path) -> str:
     """A path as the CLI names the directory of its transcripts."""
     return re.sub(r"[^A-Za-z0-9]", "-", str(path))
-
-
-def _repository(where: Path) -> None:
-    where.mkdir()
-    (where / "README.md").write_text("# demo\n\nhello\n")
-    who = ("-c", "user.name=dev", "-c", "user.email=dev@example.com")
-    for step in (["init", "-q", "-b", "main"], ["add", "-A"], [*who, "commit", "-qm", "init"]):
-        subprocess.run(["git", *step], cwd=where, check=True)
 
 
 def _environment(home: Path, place: Path, url: str) -> dict[str, str]:
@@ -399,10 +341,6 @@ def _environment(home: Path, place: Path, url: str) -> dict[str, str]:
     }
 
 
-def _save(path: Path, value: JSON) -> None:
-    path.write_bytes(orjson.dumps(value, default=plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
-
-
 def main(names: list[str]) -> int:
     """Record the named scenarios, or all, on every version."""
     if names == ["--decode"]:
@@ -413,7 +351,7 @@ def main(names: list[str]) -> int:
     if not chosen:
         print(f"No scenario has one of these names: {', '.join(names)}.", file=sys.stderr)
         return 2
-    for version in VERSIONS:
+    for version in CLIS["claude"].versions:
         for scenario in chosen:
             trio.run(record, version, scenario)
     return 0
