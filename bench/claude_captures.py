@@ -38,7 +38,7 @@ def recordings(folder: Path) -> Iterator[tuple[str, list[Step]]]:
     for directory in sorted({path.parent for path in folder.rglob("stdout.ndjson")}):
         timeline = [entry for entry in lines(directory / "timeline.jsonl") if entry]
         mcp = list(approve_calls(directory / "http.jsonl"))
-        starts = {}
+        starts: dict[int, float] = {}
         for entry in timeline:
             starts.setdefault(entry.get("proc", 0), entry["t"])
         count = len(list(directory.glob("stdout*.ndjson")))

@@ -79,7 +79,7 @@ def decoder(name: str) -> AppServerDecoder:
 def judge(ask: Ask) -> str | None:
     """What is wrong with the answers to an ask."""
     request = MAPPER.read(ask)
-    decisions = (
+    decisions: list[Any] = (
         [Allow(), AllowAlways("session"), Deny("no")] if isinstance(request, ApprovalRequest) else [Answers(None)]
     )
     replies = str([MAPPER.reply(ask, decision).message for decision in decisions])

@@ -20,6 +20,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import trio
@@ -62,7 +63,7 @@ def prose(rng: random.Random, words: int) -> str:
     return " ".join(rng.choices(WORDS, k=words))
 
 
-def line(kind: str, message: dict, **more: object) -> dict:
+def line(kind: str, message: dict[str, Any], **more: object) -> dict[str, Any]:
     return {
         "type": kind,
         "message": message,
@@ -73,7 +74,7 @@ def line(kind: str, message: dict, **more: object) -> dict:
     }
 
 
-def assistant(number: int, block: dict) -> dict:
+def assistant(number: int, block: dict[str, Any]) -> dict[str, Any]:
     usage = {
         "input_tokens": 12,
         "cache_creation_input_tokens": 4123,
@@ -84,7 +85,7 @@ def assistant(number: int, block: dict) -> dict:
     return line("assistant", {**message, "stop_reason": None, "stop_sequence": None, "usage": usage})
 
 
-def whole_messages(turns: int) -> Iterator[dict]:
+def whole_messages(turns: int) -> Iterator[dict[str, Any]]:
     """Turns of text, thinking, calls and their results, as Claude prints them without partial messages."""
     rng = random.Random(20261130)
     yield {
@@ -110,11 +111,11 @@ def whole_messages(turns: int) -> Iterator[dict]:
             yield line("user", {"role": "user", "content": [result]}, tool_use_result=extra)
 
 
-def deltas(count: int) -> Iterator[dict]:
+def deltas(count: int) -> Iterator[dict[str, Any]]:
     """Text deltas, as Claude prints them with partial messages."""
     rng = random.Random(20261130)
 
-    def event(**fields: object) -> dict:
+    def event(**fields: object) -> dict[str, Any]:
         return {
             "type": "stream_event",
             "event": fields,

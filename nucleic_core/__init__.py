@@ -10,7 +10,7 @@ async with nucleic_core.open_session("claude", "Fix the failing test", cwd=repo)
 """
 
 from nucleic_core._host import Host, open_host
-from nucleic_core._session.opening import RunOptions, open_session, run
+from nucleic_core._opening import RunOptions, open_session, run
 from nucleic_core._session.session import RunResult, Session
 from nucleic_core.approvals import (
     Allow,

@@ -22,6 +22,7 @@ from nucleic_core._session.session import Session
 from nucleic_core._socket import ControlSocket
 from nucleic_core._store.home import hosts_dir, make_private, nucleic_home
 from nucleic_core._store.syncing import Syncer
+from nucleic_core._wire.descendants import pid_namespace
 from nucleic_core._wire.guard import Guard
 
 log = logging.getLogger("nucleic.host")
@@ -77,7 +78,12 @@ class Host:
         """`hosts/<pid>-<random>` names the socket and the sessions of a live host, for those who look for an ask or a session."""
         if self.socket is None:
             return
-        card = {"pid": os.getpid(), "socket": str(self.socket.path), "sessions": sorted(self.sessions)}
+        card = {
+            "pid": os.getpid(),
+            "pid_namespace": pid_namespace(),
+            "socket": str(self.socket.path),
+            "sessions": sorted(self.sessions),
+        }
         try:
             make_private(self._card.parent)
             new = self._card.with_suffix(".new")

@@ -7,6 +7,7 @@ generators to the collector, which is an error under our test settings.
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -17,7 +18,7 @@ url, token_file = sys.argv[1:]
 token = Path(token_file).read_text()
 
 
-async def converse(mode: str, seen: dict) -> None:
+async def converse(mode: str, seen: dict[str, Any]) -> None:
     # The read timeout is shorter than the call stays open: only a stream that shows life survives it.
     timeout = httpx2.Timeout(5, read=1.5)
     async with (
@@ -31,7 +32,7 @@ async def converse(mode: str, seen: dict) -> None:
             progress.append(value)
 
         arguments = {"tool_name": "Bash", "input": {"mode": mode}}
-        result = await client.call_tool("approve", arguments, progress_callback=report)
+        result = await client.call_tool("approve", arguments, progress_callback=report)  # type: ignore[arg-type]  # it names its arguments otherwise
         try:
             await client.call_tool("rm", {})
             refused = None
@@ -49,7 +50,7 @@ async def converse(mode: str, seen: dict) -> None:
 
 
 async def main() -> None:
-    seen: dict = {}
+    seen: dict[str, Any] = {}
     async with anyio.create_task_group() as group:
         for mode in ("legacy", "auto", "2026-07-28"):
             group.start_soon(converse, mode, seen)

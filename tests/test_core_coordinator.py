@@ -572,7 +572,7 @@ def boom() -> Any:
 
 
 def odd_title() -> Any:
-    return attrs.evolve(FakeApprovals().read(Ask("k", NATIVE)), title=None)  # type: ignore[type-var]
+    return attrs.evolve(FakeApprovals().read(Ask("k", NATIVE)), title=None)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

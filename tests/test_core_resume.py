@@ -221,7 +221,7 @@ async def test_a_transcript_that_changes_between_look_and_lock_is_busy(
             file.write(orjson.dumps({**last, "seq": last["seq"] + 1}) + b"\n")
         return past
 
-    monkeypatch.setattr("nucleic_core._session.opening.read_history", racing)
+    monkeypatch.setattr("nucleic_core._opening.read_history", racing)
     with pytest.raises(SessionBusy, match="just now"):
         async with open_session(resume=first.session, prompt="say two"):
             pass

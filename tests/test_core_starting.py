@@ -1,8 +1,8 @@
 """From the opening of a session to an agent that is ready: what may take long, what may be given up, who may ask meanwhile."""
 
 import contextlib
+import functools
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,9 @@ import pytest
 import trio
 import trio.testing
 
-from core_agents import Entry, FakeDriver, Scripted, extension, open_fake
+from core_agents import Entry, FakeDriver, Scripted, events_of, extension, open_fake
 from nucleic_core import AgentGone, AgentInput, HandshakeTimeout, Session, open_host, open_session
+from nucleic_core.events import AssistantText
 from nucleic_core.hookspecs import hookimpl
 from nucleic_core.lowlevel import LineDriver, RpcDriver
 
@@ -22,7 +23,7 @@ async def full_thread_pool() -> Any:
     over = threading.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(int(trio.to_thread.current_default_thread_limiter().total_tokens)):
-            nursery.start_soon(trio.to_thread.run_sync, over.wait)
+            nursery.start_soon(functools.partial(trio.to_thread.run_sync, over.wait))
         try:
             await trio.testing.wait_all_tasks_blocked()
             yield
@@ -31,9 +32,8 @@ async def full_thread_pool() -> Any:
 
 
 @pytest.fixture
-def quick_git(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def quick_git(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nucleic_core._store.git._DEADLINE", 0.05)
-    return
 
 
 async def test_a_session_runs_while_the_application_keeps_all_threads_busy(tmp_path: Path, quick_git: None) -> None:
@@ -170,5 +170,5 @@ async def test_secrets_that_backend_wrapper_or_driver_bring_along_are_redacted_a
 done(text="x")"""
     plugin = Scripted(script, driver=Driver, env={"A_KEY": "backend-secret", "PLAIN": "plain-value"})
     async with open_fake(plugin, "go", extension(Wraps()), cwd=tmp_path) as session:
-        said = [event.data.text async for event in session if event.kind == "assistant_text"]
+        said = [event.data.text for event in await events_of(session) if isinstance(event.data, AssistantText)]
     assert said == ["[redacted] [redacted] plain-value [redacted]"]

@@ -40,6 +40,7 @@ from nucleic_core.events import (
     ToolResult,
     TurnCompleted,
     TurnStarted,
+    UserMessage,
 )
 from nucleic_core.hookspecs import hookimpl
 
@@ -294,7 +295,7 @@ async def test_what_could_not_be_written_is_not_told_to_the_decoder_either(tmp_p
                 await trio.sleep(0.01)
         await session.finish()
         events = await events_of(session)
-    sent = [e.data.input for e in events if e.kind == "user_message"]
+    sent = [e.data.input for e in events if isinstance(e.data, UserMessage)]
     assert [message["id"] for message in told if "prompt" in message] == sent[:-1]
 
 

@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 
+from nucleic_core._wire.descendants import pid_namespace
 from nucleic_core._wire.mcp_config import mcp_config
 from nucleic_core._wire.mcp_server import McpServer
 from nucleic_core.errors import BadSettings
@@ -138,14 +139,16 @@ def test_only_directories_of_our_own_making_are_swept(server, temporary, tmp_pat
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "precious").touch()
-    dead = 2**22 + 1  # beyond any pid
+    ours = pid_namespace()
+    dead = f"{ours}-{2**22 + 1}"  # beyond any pid
     (temporary / f"nucleic-mcp-{dead}-link").symlink_to(kept)
     (temporary / f"nucleic-mcp-{dead}-file").touch()
     for name in (
-        "nucleic-mcp-abc-x",
-        "nucleic-mcp-0-x",
-        "nucleic-mcp--1-x",
-        f"nucleic-mcp-{10**12}-x",
+        f"nucleic-mcp-{ours}-abc-x",
+        f"nucleic-mcp-{ours}-0-x",
+        f"nucleic-mcp-{ours}--1-x",
+        f"nucleic-mcp-{ours}-{10**12}-x",
+        f"nucleic-mcp-{ours + 1}-{2**22 + 1}-x",  # of another container, where such a process may live
         f"nucleic-mcp-{dead}",
     ):
         (temporary / name).mkdir()

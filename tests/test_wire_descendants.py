@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from nucleic_core._wire import descendants
-from nucleic_core._wire.descendants import Descendants, find
+from nucleic_core._wire.descendants import Descendants
 
 SLEEPER = "print(1, flush=True); import time; time.sleep(600)"
 
@@ -39,12 +39,12 @@ def test_the_processes_of_a_run_are_those_that_carry_its_cookie(started, cookie)
     ours = started(SLEEPER, cookie)
     started(SLEEPER, None)
     started(SLEEPER, cookie[:-1])
-    assert find(cookie) == {ours.pid}
+    assert Descendants([cookie]).scan() == {ours.pid}
 
 
 def test_a_run_inside_a_run_belongs_to_both(started, cookie):
     nested = started(SLEEPER, f"{cookie}:inner-{cookie}")
-    assert find(cookie) == find(f"inner-{cookie}") == {nested.pid}
+    assert Descendants([cookie]).scan() == Descendants([f"inner-{cookie}"]).scan() == {nested.pid}
 
 
 def test_a_child_that_cleaned_its_environment_is_found_by_its_parent_and_remembered_without_it(started, cookie):
@@ -60,7 +60,7 @@ print(child.pid, flush=True); time.sleep(600)
     parent.kill()
     parent.wait()
     assert run.scan() == {child}
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
     run.signal(signal.SIGKILL)
     while run.scan():
         pass
@@ -71,7 +71,7 @@ def test_a_process_never_finds_itself(started, cookie):
 import importlib.util
 spec = importlib.util.spec_from_file_location("descendants", {descendants.__file__!r})
 module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)
-print(module.find({cookie!r}))
+print(module.Descendants([{cookie!r}]).scan())
 """
     assert started(script, cookie).first_line == b"set()\n"
 
@@ -80,7 +80,7 @@ def test_zombies_do_not_count(started, cookie):
     child = started("print(1)", cookie)
     while os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         pass
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
 
 
 def test_a_process_whose_first_thread_ended_still_lives(started, cookie):
@@ -125,4 +125,4 @@ def test_without_proc_nothing_is_found(monkeypatch, cookie):
         raise FileNotFoundError
 
     monkeypatch.setattr(os, "listdir", refuse)
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from nucleic_core._background import background
-from nucleic_core._wire.descendants import find
+from nucleic_core._wire.descendants import Descendants
 from nucleic_core._wire.guard import Guard
 from nucleic_core._wire.process import child_environment
 
@@ -106,14 +106,14 @@ async def test_kill_9_of_the_host_leaves_nothing_of_its_runs_nor_the_guard(host,
     process.kill()
     await until(lambda: not any(lives(pid) for pid in pids["agent"]))
     await until(lambda: not lives(pids["guard"]))
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
 
 
 async def test_a_run_that_was_forgotten_is_none_of_the_guards_business(host, cookie):
     process, pids = host(cookie, "forgets")
     process.kill()
     await until(lambda: not lives(pids["guard"]))
-    assert find(cookie) >= set(pids["agent"][:2])
+    assert Descendants([cookie]).scan() >= set(pids["agent"][:2])
     for pid in pids["agent"]:
         os.kill(pid, signal.SIGKILL)
 
@@ -123,7 +123,7 @@ async def test_the_guard_outlives_the_signals_of_a_terminal(host, cookie):
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         os.kill(pids["guard"], signum)
     process.kill()
-    await until(lambda: find(cookie) == set())
+    await until(lambda: Descendants([cookie]).scan() == set())
     await until(lambda: not lives(pids["guard"]))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from nucleic_core._wire.descendants import find
+from nucleic_core._wire.descendants import Descendants
 from nucleic_core._wire.framing import Oversize, Unparsed
 from nucleic_core._wire.process import ChildProcess, child_environment
 from nucleic_core.errors import AgentGone, BackendMissing, BadDirectory, StartFailed
@@ -274,7 +274,7 @@ async def test_a_child_that_ignores_end_of_file_and_sigterm_is_killed(nursery, c
     child.close_stdin()
     await child.end((0.1, 0.1))
     assert child.returncode == -9
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
 
 
 @within(20)
@@ -321,7 +321,7 @@ async def test_a_grandchild_that_holds_stdout_does_not_keep_the_stream_open(nurs
     assert 2 in messages
     assert await child.wait() == 0
     await child.end(NO_GRACE)
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
 
 
 @within(20)
@@ -334,7 +334,7 @@ async def test_a_grandchild_that_floods_stdout_does_not_keep_the_stream_open(nur
     child = await spawn(nursery, cookie, script)
     assert 2 in await read_all(child)
     await child.end(NO_GRACE)
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
 
 
 @within(20)
@@ -343,7 +343,7 @@ async def test_the_rest_of_the_group_ends_with_the_child(nursery, cookie):
     child = await ChildProcess.start(nursery, argv, env=environment(cookie), cwd=None, stdin="null", cookie=cookie)
     assert await read_all(child) == [1]
     await child.end(NO_GRACE)
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
 
 
 @pytest.mark.parametrize("child_ends", ["first", "with end()"])
@@ -356,9 +356,9 @@ async def test_a_descendant_in_a_session_of_its_own_that_ignores_sigterm_is_gone
     left = await first_message(child)
     if child_ends == "first":
         await child.wait()
-    assert left in find(cookie)
+    assert left in Descendants([cookie]).scan()
     await child.end(NO_GRACE)
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
     assert not lives(left)
 
 
@@ -379,7 +379,7 @@ async def test_a_child_whose_nursery_is_cancelled_leaves_nothing(cookie):
         child.write(b"x" * 2_000_000)
         nursery.cancel_scope.cancel()
     assert child.returncode == -9
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
     assert not lives(left)
 
 
@@ -390,7 +390,7 @@ async def test_a_child_started_in_a_nursery_that_is_already_cancelled_leaves_not
         with trio.CancelScope(shield=True):
             child = await spawn(nursery, cookie, "time.sleep(600)")
     assert child.returncode == -9
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
 
 
 @within(20)
@@ -412,7 +412,7 @@ async def test_a_start_that_is_cancelled_halfway_still_hands_the_child_to_the_nu
         nursery.start_soon(cancel)
         child = await spawn(nursery, cookie, "time.sleep(600)")
     assert child.returncode == -9
-    assert find(cookie) == set()
+    assert Descendants([cookie]).scan() == set()
 
 
 @within(30)

@@ -13,7 +13,7 @@ import click
 import orjson
 
 from nucleic_core import specs
-from nucleic_core._session.opening import RunOptions
+from nucleic_core._opening import RunOptions
 from nucleic_core._values import JSON
 from nucleic_core.settings import BackendSettings, load_rules
 

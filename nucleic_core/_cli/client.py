@@ -15,6 +15,7 @@ from nucleic_core import errors
 from nucleic_core._cli.exits import Refused
 from nucleic_core._store.home import hosts_dir
 from nucleic_core._values import JSON
+from nucleic_core._wire.descendants import pid_namespace
 from nucleic_core.errors import AgentGone, ApprovalClosed, NucleicError, SessionNotFound
 from nucleic_core.events import plain
 
@@ -32,20 +33,24 @@ class HostCard:
 
 
 def live_hosts(home: Path) -> list[HostCard]:
-    """The hosts of this home; what dead ones left behind is removed."""
+    """The hosts of this home; what dead ones left behind is removed.
+
+    Whether one in another container lives that shares this home cannot be told by its pid: it is taken for living.
+    """
     hosts: list[HostCard] = []
     for path in sorted(hosts_dir(home).glob("[0-9]*")):
-        pid, _, _ = path.name.partition("-")
-        if not pid.isdecimal() or path.suffix:
+        if path.suffix:
             continue  # one that is being written
-        if not _alive(int(pid)):
-            path.unlink(missing_ok=True)
-            continue
         try:
             card = orjson.loads(path.read_bytes())
-            hosts.append(HostCard(card["pid"], card["socket"], tuple(card["sessions"])))
+            host = HostCard(card["pid"], card["socket"], tuple(card["sessions"]))
+            ours = card["pid_namespace"] == pid_namespace()
         except (OSError, ValueError, LookupError, TypeError):
             continue  # removed meanwhile, or no card
+        if ours and not _alive(host.pid):
+            path.unlink(missing_ok=True)
+        else:
+            hosts.append(host)
     return hosts
 
 

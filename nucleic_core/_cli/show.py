@@ -25,7 +25,7 @@ def command(session: str, follow: bool, as_json: bool, raw: bool) -> None:
     """Show the transcript of SESSION; the beginning of its id is enough."""
     home = load_settings().home
     path = transcript_path(home, find_session(home, session))
-    events = Follower(path, until_end=True) if follow else _Past(read_transcript(path)[1])
+    events = Follower(path) if follow else _Past(read_transcript(path)[1])
     sys.stdout.flush()
     trio.run(_show, events, as_json, raw)
 

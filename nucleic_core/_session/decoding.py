@@ -15,8 +15,9 @@ from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._session.ledger import Item, Ledger
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import Oversize, Unparsed
+from nucleic_core.approvals import ApprovalRequest, Question
 from nucleic_core.backend import Ask, Decoder, Out
-from nucleic_core.events import EventData, Notice, Raw
+from nucleic_core.events import ApprovalRequested, Error, EventData, Notice, QuestionAsked, Raw
 
 log = logging.getLogger("nucleic.decode")
 
@@ -39,6 +40,22 @@ class Withdrawn:
 
 
 Found: TypeAlias = "Item | FoundAsk | Withdrawn"
+
+
+def placed(found: FoundAsk, what: ApprovalRequest | Question | None, ledger: Ledger) -> Iterator[Item]:
+    """An ask at its place as events; `what` is what the mapper made of it, with its id."""
+    native, parent = found.native, found.parent
+    match what:
+        case ApprovalRequest():
+            if what.tool_call is not None:  # an ask on a channel of its own may overtake the line that shows its call
+                yield from ledger.foretell(what.tool_call, what.tool, what.input, parent)
+            yield ApprovalRequested(what), native, parent
+        case Question():
+            yield QuestionAsked(what), native, parent
+        case None:
+            yield Raw(found.ask.native), native, parent
+            text = f"The agent asked something that is not understood ({native or 'unnamed'}); it is refused."
+            yield Error(text, code="unknown_ask"), native, parent
 
 
 class Collected:

@@ -9,12 +9,11 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from nucleic_core._approvals.coordinator import Coordinator, OpenAsk
-from nucleic_core._session.decoding import Decoding, Found, FoundAsk, Withdrawn
+from nucleic_core._session.decoding import Decoding, Found, FoundAsk, Withdrawn, placed
 from nucleic_core._session.ledger import Item, Ledger
 from nucleic_core._session.status import Status, StatusMachine
 from nucleic_core._store.transcript import Transcript
 from nucleic_core._values import JSON
-from nucleic_core.approvals import ApprovalRequest
 from nucleic_core.backend import Answer, Ask
 from nucleic_core.errors import TranscriptFailed
 from nucleic_core.events import AgentEvent, Error, EventData, Notice, Raw, RunFinished, TurnCompleted
@@ -125,15 +124,8 @@ class Pipeline:
             yield gone, reason
 
     def _place(self, found: FoundAsk, answer: Answer, items: list[Item]) -> OpenAsk | None:
-        event, opened = self.coordinator.place(found.ask, found.native, found.parent, answer)
-        if opened is not None and isinstance(opened.what, ApprovalRequest) and opened.tool_call is not None:
-            # An ask on a channel of its own may overtake the line that shows its call.
-            what, ledger = opened.what, self.ledger
-            items.extend(ledger.foretell(opened.tool_call, what.tool, what.input, found.parent))
-        items.append((event, found.native, found.parent))
-        if opened is None:
-            text = f"The agent asked something that is not understood ({found.native or 'unnamed'}); it is refused."
-            items.append((Error(text, code="unknown_ask"), found.native, found.parent))
+        _, opened = self.coordinator.place(found.ask, found.native, found.parent, answer)
+        items.extend(placed(found, None if opened is None else opened.what, self.ledger))
         return opened
 
     def _append(self, items: Sequence[Item]) -> None:

@@ -17,7 +17,7 @@ import attrs
 from nucleic_core._approvals.asking import completed
 from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._plugins import Hooks
-from nucleic_core._session.decoding import Decoding, Found, FoundAsk, Withdrawn
+from nucleic_core._session.decoding import Decoding, Found, FoundAsk, Withdrawn, placed
 from nucleic_core._session.ledger import Item, Ledger
 from nucleic_core._values import JSON
 from nucleic_core._wire.framing import LineFramer, Oversize, parse
@@ -25,12 +25,8 @@ from nucleic_core.approvals import Answers, ApprovalRequest, Deny, Question
 from nucleic_core.backend import ApprovalMapper, Ask
 from nucleic_core.events import (
     AgentEvent,
-    ApprovalRequested,
     ApprovalResolved,
-    Error,
     QuestionAnswered,
-    QuestionAsked,
-    Raw,
 )
 from nucleic_core.specs import RunSpec
 
@@ -112,29 +108,24 @@ class _Placing:
                     yield entry
 
     def _asked(self, found: FoundAsk) -> Iterator[Item]:
-        ask, native, parent = found.ask, found.native, found.parent
-        match self._read(ask):
-            case ApprovalRequest() as what:
-                request = attrs.evolve(completed(what, self._cwd), id=ask.key)
-                self._open[ask.key] = request
-                if request.tool_call is not None:
-                    yield from self._decoding.ledger.foretell(request.tool_call, request.tool, request.input, parent)
-                yield ApprovalRequested(request), native, parent
-            case Question() as what:
-                question = attrs.evolve(what, id=ask.key)
-                self._open[ask.key] = question
-                yield QuestionAsked(question), native, parent
-            case _:
-                yield Raw(ask.native), native, parent
-                text = f"The agent asked something that is not understood ({native or 'unnamed'})."
-                yield Error(text, code="unknown_ask"), native, parent
+        what = self._read(found.ask)
+        if what is not None:
+            self._open[found.ask.key] = what
+        return placed(found, what, self._decoding.ledger)
 
     def _read(self, ask: Ask) -> ApprovalRequest | Question | None:
         try:
-            return self._mapper.read(ask) if self._mapper is not None else None
+            what = self._mapper.read(ask) if self._mapper is not None else None
         except BaseException as exc:
             log_failure(log, "the approval mapper, reading an ask,", failure_of(exc))
             return None
+        match what:
+            case ApprovalRequest():
+                return attrs.evolve(completed(what, self._cwd), id=ask.key)
+            case Question():
+                return attrs.evolve(what, id=ask.key)
+            case _:
+                return None
 
     def _withdrawn(self, key: str, reason: str) -> Iterator[Item]:
         match self._open.pop(key, None):

@@ -150,13 +150,11 @@ def _events(cursor: Cursor) -> Iterator[AgentEvent]:
 class Follower:
     """Iterates over the events of a transcript that another process writes, and waits for more.
 
-    With `until_end` it ends after a `run_finished` that nothing follows, or when no process holds the session any more;
-    without, never.
+    It ends after a `run_finished` that nothing follows, or when no process holds the session any more.
     """
 
-    def __init__(self, path: Path, *, after: int = 0, until_end: bool = False) -> None:
+    def __init__(self, path: Path, *, after: int = 0) -> None:
         self._path = path
-        self._until_end = until_end
         self._header, self._begin = read_header(path)
         self._after = after
         self._cursor = Cursor(path, self._header, self._begin, after=after)
@@ -174,7 +172,7 @@ class Follower:
                 self._finished = isinstance(event.data, RunFinished)
                 return event
             # Asked before the read: what a writer appended before it let go must still be delivered.
-            over = self._until_end and (self._finished or writer_of(self._path.parent) is None)
+            over = self._finished or writer_of(self._path.parent) is None
             if self._more():
                 continue
             if over:

@@ -1,8 +1,8 @@
 """The file that tells an agent's child where our MCP server is: the one place, besides memory, that holds the token.
 
 argv and the environment are readable by others or by every tool that the agent runs, so the token goes into a file that
-only we can read, in a directory of its own, for as long as the run lasts. The directory's name has our pid: what a
-crashed host left behind is removed by the next host that starts.
+only we can read, in a directory of its own, for as long as the run lasts. The directory's name has our pid and the
+namespace that the pid is of: what a crashed host left behind is removed by the next host that starts in that namespace.
 """
 
 import os
@@ -17,6 +17,7 @@ from pathlib import Path
 import orjson
 
 from nucleic_core._values import JSON
+from nucleic_core._wire.descendants import pid_namespace
 from nucleic_core._wire.mcp_server import McpServer
 from nucleic_core.errors import BadSettings
 
@@ -40,7 +41,7 @@ def mcp_config(server: McpServer, *, merge: Path | None = None) -> Iterator[Path
         "timeout": _CALL_MILLISECONDS,
     }
     _remove_stale()
-    directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    directory = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{pid_namespace()}-{os.getpid()}-"))
     try:
         path = directory / "mcp.json"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -53,7 +54,7 @@ def mcp_config(server: McpServer, *, merge: Path | None = None) -> Iterator[Path
 def _remove_stale() -> None:
     """Remove what hosts that no longer live left in the temporary directory. Never touches another user's files."""
     for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        named = re.match(rf"{_PREFIX}([1-9]\d{{0,9}})-", directory.name)
+        named = re.match(rf"{_PREFIX}{pid_namespace()}-([1-9]\d{{0,9}})-", directory.name)
         if named and _is_our_directory(directory) and not _is_alive(int(named[1])):
             shutil.rmtree(directory, ignore_errors=True)
 

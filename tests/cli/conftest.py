@@ -188,6 +188,6 @@ def package(tmp_path, nucleic):
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
-        return site / f"{module}.py"
+        return Path(site / f"{module}.py")
 
     return install

@@ -4,6 +4,8 @@ import json
 import os
 import sys
 
+from nucleic_core._wire.descendants import pid_namespace
+
 
 def test_an_ask_is_approved_from_another_process(nucleic):
     running = nucleic.start("run", "-b", "demo", "--json", "--wait", "write a.txt x")
@@ -100,9 +102,13 @@ def test_what_a_dead_host_left_behind_is_removed(nucleic):
     nucleic("run", "-b", "demo", "say hi")
     hosts = nucleic.home / "hosts"
     dead = hosts / "4194303-00000000"  # one below the highest process id there can be
-    dead.write_text(json.dumps({"pid": 4194303, "socket": "/nowhere", "sessions": ["x"]}))
+    card = {"pid": 4194303, "pid_namespace": pid_namespace(), "socket": "/nowhere", "sessions": ["x"]}
+    dead.write_text(json.dumps(card))
+    elsewhere = hosts / "4194303-00000001"
+    elsewhere.write_text(json.dumps({**card, "pid_namespace": 1}))
     junk = hosts / f"{os.getpid()}-00000000"
     junk.write_text("no card")
     assert nucleic("approve", "x").returncode == 2
     assert not dead.exists()
+    assert elsewhere.exists()  # its process may well live, in another container
     assert junk.exists()

@@ -150,7 +150,7 @@ class MessagesApi(ScriptedModel):
             "cache_read_input_tokens": 0,
             "output_tokens": 20,
         }
-        message = {
+        whole = {
             "id": f"msg_{next(self._numbers):02}",
             "type": "message",
             "role": "assistant",
@@ -161,10 +161,10 @@ class MessagesApi(ScriptedModel):
             "usage": {**usage, **play.usage},
         }
         if not body.get("stream"):
-            await to.json(200, message, play.headers)
+            await to.json(200, whole, play.headers)
             return
         await to.head(200, {"content-type": "text/event-stream", **play.headers})
-        for event in _events(message, play.chunk, play.end):
+        for event in _events(whole, play.chunk, play.end):
             if event["type"] == "content_block_delta":
                 await trio.sleep(play.chunk_delay)
             await to.send(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), orjson.dumps(event)))

@@ -41,7 +41,9 @@ from nucleic_core._session.replay import read_records, replay
 from nucleic_core.approvals import Allow, Answers, CancelRun, Deny
 from nucleic_core.events import (
     ApprovalRequested,
+    ApprovalResolved,
     AssistantText,
+    QuestionAnswered,
     QuestionAsked,
     TurnCompleted,
     plain,
@@ -234,7 +236,7 @@ async def record(version: str, scenario: Scenario) -> None:
                 resolved = [
                     event.data.decision
                     async for event in session.events()
-                    if event.kind in ("approval_resolved", "question_answered") and event.data.cause == "answered"
+                    if isinstance(event.data, ApprovalResolved | QuestionAnswered) and event.data.cause == "answered"
                 ]
         words = {str(world): str(CWD), str(home): str(HOME), _slug(world): _slug(CWD), _slug(home): _slug(HOME)}
         write(

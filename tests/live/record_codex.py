@@ -54,7 +54,16 @@ import nucleic_core
 from nucleic_core._plugins import Plugins
 from nucleic_core._session.replay import read_records, replay
 from nucleic_core.approvals import Allow, AllowAlways, Answers, CancelRun, Deny
-from nucleic_core.events import ApprovalRequested, AssistantText, QuestionAsked, TurnCompleted, TurnStarted, plain
+from nucleic_core.events import (
+    ApprovalRequested,
+    ApprovalResolved,
+    AssistantText,
+    QuestionAnswered,
+    QuestionAsked,
+    TurnCompleted,
+    TurnStarted,
+    plain,
+)
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 ALLOW = Allow()
@@ -291,7 +300,7 @@ async def record(version: str, scenario: Scenario) -> None:
                 decisions = [
                     event.data.decision
                     async for event in session.events()
-                    if event.kind in ("approval_resolved", "question_answered") and event.data.cause == "answered"
+                    if isinstance(event.data, ApprovalResolved | QuestionAnswered) and event.data.cause == "answered"
                 ]
         words = {str(world): str(CWD), str(home): str(HOME), place: "/work", str(program): "codex"}
         words |= {str(Path(sys.executable)): "/usr/bin/python3"}

@@ -28,7 +28,7 @@ class Tape:
         """The decoder, with this tape beside it."""
         tape = self
 
-        class Recorded(decoder):
+        class Recorded(decoder):  # type: ignore[misc]  # what it is made of is known at run time
             def received(self, message: JSON, out: Any, channel: str = "stdout") -> None:
                 tape.records.append({"dir": "in", "channel": channel, "msg": message})
                 super().received(message, out, channel)
@@ -43,7 +43,7 @@ class Tape:
         """The driver, whose command line is kept."""
         tape = self
 
-        class Watched(driver):
+        class Watched(driver):  # type: ignore[misc]
             def process(self) -> Any:
                 spec = super().process()
                 tape.argv = spec.argv
