@@ -80,7 +80,7 @@ def test_the_end_of_the_process_ends_its_turn_and_tells_how():
     wire = Wire().says("item/agentMessage/delta", itemId="m1", delta="Half").exits(-9)
     (ended,) = wire.of(TurnCompleted)
     assert (ended.outcome, ended.final_text) == ("errored", "Half")
-    assert "signal 9" in ended.error
+    assert "SIGKILL" in ended.error
 
 
 def test_an_interrupt_is_told_as_such_with_the_words_that_were_said():

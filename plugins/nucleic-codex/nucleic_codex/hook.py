@@ -169,7 +169,9 @@ class HookServer:
                 """The hook program ended, or was ended, before there was a verdict."""
                 with suppress(trio.BrokenResourceError, OSError):
                     await stream.receive_some()
-                link.received([{"key": key, "withdrawn": True}], CHANNEL, self.answer)
+                if not call.done.is_set():
+                    call.done.set()  # first: an answer that comes now has nobody to go to
+                    link.received([{"key": key, "withdrawn": True}], CHANNEL, self.answer)
                 nursery.cancel_scope.cancel()
 
             try:

@@ -12,6 +12,7 @@ its method and gives False for what it does not understand: that message is `raw
 """
 
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -343,4 +344,9 @@ def _exit(returncode: int | None) -> str:
     """How a process ended, for the middle of a sentence."""
     if returncode is None:
         return "ended"
-    return f"exited with code {returncode}" if returncode >= 0 else f"was ended by signal {-returncode}"
+    if returncode >= 0:
+        return f"exited with code {returncode}"
+    try:
+        return f"was killed by {signal.Signals(-returncode).name}"
+    except ValueError:
+        return f"was killed by signal {-returncode}"
