@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -28,6 +29,10 @@ class Started:
     def __init__(self, process):
         self.process = process
         self.events = []
+        # Reading has no deadline of its own; a command that hangs must fail its test and no more.
+        self._watchdog = threading.Timer(3 * PATIENCE, process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
 
     def until(self, found):
         """Read events until one is found; that one."""
@@ -45,7 +50,9 @@ class Started:
     def end(self):
         """Read to the end; the exit code."""
         self.events += map(json.loads, self.process.stdout)
-        return self.process.wait(PATIENCE)
+        code = self.process.wait(PATIENCE)
+        self._watchdog.cancel()
+        return code
 
 
 class Terminal:
