@@ -154,9 +154,7 @@ async def test_a_patch_inside_a_writable_sandbox_is_applied_without_an_ask(codex
 # -- code mode ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_command_in_code_mode_is_asked_about_as_any_other(codex_world):
-    if codex_world.version not in CODE_MODEL:
-        pytest.skip(f"codex {codex_world.version} has no model in code mode")
+async def test_a_command_in_code_mode_is_asked_about_as_any_other(codex_world, code_mode):
     code = (
         'const r = await tools.exec_command({cmd: "touch made.txt", sandbox_permissions: "require_escalated", '
         'justification: "May I?"}); text(r)'
@@ -219,9 +217,7 @@ async def test_a_question_of_the_model_is_answered(codex_world):
 # -- sub-agents --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_ask_of_a_sub_agent_is_answered_and_bears_its_parent(codex_world):
-    if codex_world.version != "0.171.0":
-        pytest.skip("sub-agents are driven from 0.171.0 on")
+async def test_the_ask_of_a_sub_agent_is_answered_and_bears_its_parent(codex_world, sub_agents):
     root, child = '"agent_name":"/root"', '"agent_name":"/root/one"'
     spawn = function("spawn_agent", "collaboration", task_name="one", message="CHILD", fork_turns="none")
     touch = (

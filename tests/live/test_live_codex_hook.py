@@ -74,9 +74,7 @@ async def test_what_codex_asks_for_the_same_patch_is_answered_from_the_hooks_dec
     assert "hello there" in (codex_world.cwd / "README.md").read_text()
 
 
-async def test_the_hook_is_asked_inside_a_script_of_code_mode(codex_world):
-    if codex_world.version not in CODE_MODEL:
-        pytest.skip(f"codex {codex_world.version} has no model in code mode")
+async def test_the_hook_is_asked_inside_a_script_of_code_mode(codex_world, code_mode):
     code = 'const r = await tools.exec_command({cmd: "echo one > made.txt"}); text(r)'
     step, model = turn(script(code, codex_world.version)), CODE_MODEL[codex_world.version]
     async with open_hooked(codex_world, step, turn("Done."), model=model) as session:

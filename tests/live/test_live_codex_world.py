@@ -118,9 +118,7 @@ def hooks_of(mark):
     return found
 
 
-async def test_an_interrupt_stops_a_sub_agent_too(codex_world):
-    if codex_world.version != "0.171.0":
-        pytest.skip("sub-agents are driven from 0.171.0 on")
+async def test_an_interrupt_stops_a_sub_agent_too(codex_world, sub_agents):
     root, child = '"agent_name":"/root"', '"agent_name":"/root/one"'
     spawn = function("spawn_agent", "collaboration", task_name="one", message="CHILD", fork_turns="none")
     endless = script('const r = await tools.exec_command({cmd: "sleep 30"}); text(r)', codex_world.version)
