@@ -1,6 +1,7 @@
 """Sessions of the demo agent, a real child process: prompts, approvals, questions, follow-ups, interrupts."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -440,11 +441,12 @@ async def test_a_directory_whose_name_is_no_utf8_is_refused_before_anything_is_m
 async def test_a_temporary_directory_whose_name_is_no_utf8_holds_no_socket_and_no_session_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    odd = os.fsencode(tmp_path) + b"/\xff"
-    os.mkdir(odd)
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", os.fsdecode(odd))
-    assert (await run("demo", "say hi", cwd=tmp_path)).outcome == "completed"
+    with tempfile.TemporaryDirectory() as short:  # a socket's path may not be long
+        odd = os.fsencode(short) + b"/\xff"
+        os.mkdir(odd)
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        monkeypatch.setattr("tempfile.tempdir", os.fsdecode(odd))
+        assert (await run("demo", "say hi", cwd=tmp_path)).outcome == "completed"
 
 
 @pytest.mark.parametrize("broken", ["Index.update", "SessionRow", "title_of"])
