@@ -87,7 +87,11 @@ class ApprovalMapper(Protocol):
         """What is asked. None: not understood, so it is refused aloud."""
 
     def reply(self, ask: Ask, decision: Decision | Answers) -> Reply:
-        """The answer. `AllowAlways` comes only with a scope in `BackendCapabilities.native_always`, else as `Allow`."""
+        """The answer. `AllowAlways` comes only with a scope in `BackendCapabilities.native_always`, else as `Allow`.
+
+        Raise ValueError for an `updated_input` that the wire cannot carry: it is called once before such an allow is
+        recorded, and the ask then stays open.
+        """
 
 
 Answer: TypeAlias = Callable[[Ask, Reply | None], None]

@@ -1,5 +1,6 @@
 """The coordinator over a fake session and a fake wire: from an ask to exactly one answer."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -677,3 +678,36 @@ async def test_a_responder_that_exits_is_a_denial() -> None:
         await trio.testing.wait_all_tasks_blocked()
         assert b.resolved.cause == "no_responder"
         assert b.wire == [no("the responder failed")]
+
+
+async def test_an_edit_that_the_mapper_can_make_no_reply_of_is_refused_and_leaves_the_ask_open() -> None:
+    class Strict(FakeApprovals):
+        def reply(self, ask: Ask, decision: Any) -> Reply:
+            if isinstance(decision, Allow) and not isinstance(decision.updated_input, dict | None):
+                raise ValueError("an object, please")
+            return super().reply(ask, decision)
+
+    async with bench(mapper=Strict()) as b:
+        ask = b.ask()
+        with pytest.raises(ValueError, match="cannot be given this input: an object, please"):
+            await b.respond(ask, Allow([1]))
+        assert b.wire == []
+        assert b.events(ApprovalResolved) == []
+        await b.respond(ask, Allow())
+        assert b.wire == [YES]
+
+
+@pytest.mark.parametrize("what", ["read", "reply"])
+async def test_a_mapper_that_exits_refuses_the_ask(what: str) -> None:
+    class Quitting(FakeApprovals):
+        def read(self, ask: Ask) -> Any:
+            return sys.exit(3) if what == "read" else super().read(ask)
+
+        def reply(self, ask: Ask, decision: Any) -> Reply:
+            return sys.exit(3)
+
+    async with bench(mapper=Quitting()) as b:
+        ask = b.ask()
+        if ask:
+            await b.respond(ask, Allow())
+        assert b.wire == [("k", None)]

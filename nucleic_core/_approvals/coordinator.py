@@ -20,6 +20,7 @@ import trio
 from nucleic_core._approvals.asking import completed, numbered
 from nucleic_core._approvals.policies import OWN_TOOLS, Seat, consult
 from nucleic_core._approvals.rules import AlwaysRules
+from nucleic_core._faults import failure_of, log_failure
 from nucleic_core._store.transcript import Item
 from nucleic_core.approvals import (
     Allow,
@@ -137,8 +138,8 @@ class Coordinator:
         """The event of an ask at its place, and the ask to begin once it stands there; None: refuse it."""
         try:
             what = self._read(ask)
-        except Exception:
-            log.exception("the approval mapper failed to read an ask")
+        except BaseException as raised:
+            log_failure(log, "the approval mapper", failure_of(raised))
             what = None
         match what:
             case ApprovalRequest():
@@ -261,15 +262,24 @@ class Coordinator:
             case Allow(updated_input=edited) if edited is not None:
                 if not self._floor.capabilities.can_modify_tool_input:
                     raise Unsupported("This backend cannot change a tool's input; allow it as it is, or deny it.")
-                try:
-                    orjson.dumps(edited)
-                except TypeError as exc:
-                    raise ValueError(f"the edited input cannot be written as JSON: {exc}") from exc
+                self._check_edit(entry, decision)
             case AllowAlways(scope="tool_name_with_pattern", pattern=None | ""):
                 raise ValueError("a pattern scope needs a pattern")
             case Deny(reason=""):
                 return Deny("denied by the user")
         return decision
+
+    def _check_edit(self, entry: OpenAsk, decision: Allow) -> None:
+        """An edit that the wire cannot carry must not be recorded as an allow. The mapper is pure, so it can be asked first."""
+        try:
+            orjson.dumps(decision.updated_input)
+        except TypeError as exc:
+            raise ValueError(f"the edited input cannot be written as JSON: {exc}") from exc
+        try:
+            assert self._mapper is not None
+            self._mapper.reply(entry.ask, decision)
+        except Exception as exc:
+            raise ValueError(f"the agent cannot be given this input: {exc}") from exc
 
     # -- looking for an answer --------------------------------------------------------------------------------------
 
@@ -297,7 +307,7 @@ class Coordinator:
         try:
             verdicts = await consult([*self._seats, *own], request)
         except Exception as exc:
-            log.exception("the policies could not be asked")
+            log_failure(log, "asking the policies", exc)
             self._floor.report(f"The policies could not be asked, so the action is denied: {exc!r}")
             self._close(entry, Deny("the policies could not be asked"), NOBODY, "no_responder")
             return True
@@ -328,8 +338,9 @@ class Coordinator:
             self.respond(entry.id, decision, "api")
         except ApprovalClosed:
             pass  # somebody was faster
-        except (Exception, SystemExit) as exc:
-            log.warning("the responder failed: %s", type(exc).__name__)
+        except BaseException as raised:
+            exc = failure_of(raised)
+            log_failure(log, "the responder", exc)
             text = f"The responder failed, so the action is denied: {type(exc).__name__}: {exc}"
             if entry.id in self._open:
                 self._floor.report(text)
@@ -383,8 +394,9 @@ class Coordinator:
         try:
             assert self._mapper is not None
             reply = self._mapper.reply(entry.ask, decision)
-        except Exception as exc:
-            log.exception("the approval mapper failed to reply")
+        except BaseException as raised:
+            exc = failure_of(raised)
+            log_failure(log, "the approval mapper", exc)
             self._floor.report(f"The reply could not be made, so the ask is refused: {exc!r}")
         self._reply(entry.ask, reply, entry.answer)
         return reply

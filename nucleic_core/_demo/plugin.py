@@ -106,6 +106,8 @@ class DemoApprovals:
             case CancelRun(reason):
                 return Reply({"allow": False, "reason": reason, "answer": None, "stop": True})
             case Allow(updated_input):
+                if not isinstance(updated_input, dict | None):
+                    raise ValueError("the demo agent takes an object")
                 return Reply({"allow": True, "input": updated_input})
             case _:
                 return Reply({"allow": True, "input": None})

@@ -110,7 +110,7 @@ class ClaudeApprovals:
             case Allow(updated_input=edited):
                 # An empty object would run the original input, and anything else than an object is refused by the CLI.
                 if not isinstance(edited, dict) or (not edited and given):
-                    return _deny("The edited input is no object with fields, and the agent takes no other.")
+                    raise ValueError("Claude Code takes an object with fields, and no other")
                 return _allow(edited)
             case CancelRun(reason):
                 return _deny(reason or "The run was cancelled.", interrupt=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from nucleic_codex.fields import mapping, string
 from nucleic_codex.hook import allowance, denial
 from nucleic_codex.tools import bare_command
-from nucleic_core.approvals import AllowAlways, ApprovalRequest, CancelRun, Decision, Deny
+from nucleic_core.approvals import Allow, AllowAlways, ApprovalRequest, CancelRun, Decision, Deny
 from nucleic_core.backend import Ask, Out, Reply
 from nucleic_core.events import Notice, ToolResult
 from nucleic_core.lowlevel import JSON
@@ -97,5 +97,7 @@ def reply(decision: Decision) -> Reply:
             return Reply(denial(reason or "the user stopped the run"), interrupt=True)
         case AllowAlways():
             return Reply(allowance())
-        case _:
-            return Reply(allowance(decision.updated_input))
+        case Allow(updated_input):
+            if not isinstance(updated_input, dict | None):
+                raise ValueError("Codex takes an object for a tool's input")
+            return Reply(allowance(updated_input))
