@@ -157,7 +157,10 @@ def _plan(
     unknown = options.keys() - RunOptions.__annotations__.keys()
     if unknown:
         raise TypeError(f"no option is called {', '.join(sorted(unknown))}")
-    where = Path(cwd if cwd is not None else past.header.cwd if past is not None else ".").absolute()
+    try:
+        where = Path(cwd if cwd is not None else past.header.cwd if past is not None else ".").absolute()
+    except FileNotFoundError as exc:
+        raise BadDirectory("The current directory is gone; go to one that exists, or name one (--cwd).") from exc
     if not where.is_dir():
         raise BadDirectory(f"{where} is no directory; give the run one that exists (--cwd).")
     if not _is_text(where):

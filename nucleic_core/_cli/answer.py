@@ -7,7 +7,7 @@ import click
 from nucleic_core._cli.client import answer as give
 from nucleic_core._cli.client import open_ask
 from nucleic_core._cli.console.asking import chosen
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core.settings import load_settings
 
 
@@ -25,7 +25,7 @@ def command(ask: str, answers: tuple[str, ...]) -> None:
     items = question.get("questions") if isinstance(question, dict) else None
     if question is not None and items is None:
         raise click.UsageError(f"{ask} is no question; use `nucleic approve` or `nucleic deny`.")
-    given = _by_id(items or [], answers) if answers else None
+    given = _by_id(items or [], [unicode_text(text) for text in answers]) if answers else None
     give(home, ask, {"type": "answers", "answers": given})
 
 

@@ -14,7 +14,7 @@ import orjson
 
 from nucleic_core import specs
 from nucleic_core._opening import RunOptions
-from nucleic_core._values import JSON
+from nucleic_core._values import JSON, unicode_text
 from nucleic_core.settings import BackendSettings, load_rules
 
 _F = TypeVar("_F", bound=Callable[..., object])
@@ -175,7 +175,7 @@ def _all(options: Sequence[Callable[[_F], _F]], command: _F) -> _F:
 
 def the_text(text: str) -> str:
     """The prompt; `-` means that stdin has it."""
-    return sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text
+    return unicode_text(sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text)
 
 
 def an_input(text: str, contexts: Sequence[specs.Context], images: Sequence[specs.Image]) -> specs.AgentInput:

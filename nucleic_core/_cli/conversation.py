@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
 import attrs
+import trio
 from rich.text import Text
 
 from nucleic_core._approvals.coordinator import Responder
@@ -66,10 +67,13 @@ async def converse(settings: Settings, manner: Manner, open_: Open) -> int:
                     if talk.notifier is not None:
                         tasks.start_soon(talk.notifier.watch, session)
                     await talk.follow()
-            await talk.follow()  # what the end of the session added, when a signal took us out of it
-            if talk.notifier is not None and talk.session is not None:
-                await talk.notifier.done.wait()
-            if signals.scope.cancelled_caught or talk.session is None:
+            interrupted = signals.scope.cancelled_caught or talk.session is None
+            signals.scope = trio.CancelScope()  # a further signal ends what is still to be shown
+            with signals.scope:
+                await talk.follow()  # what the end of the session added, when a signal took us out of it
+                if talk.notifier is not None and talk.session is not None:
+                    await talk.notifier.done.wait()
+            if interrupted or talk.session is None:
                 return INTERRUPTED
             return BY_OUTCOME[(await talk.session.result()).outcome]
 

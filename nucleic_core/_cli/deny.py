@@ -3,6 +3,7 @@
 import click
 
 from nucleic_core._cli.client import answer
+from nucleic_core._values import unicode_text
 from nucleic_core.settings import load_settings
 
 
@@ -13,4 +14,6 @@ from nucleic_core.settings import load_settings
 @click.option("--cancel", is_flag=True, help="Also stop the turn.")
 def command(ask: str, who: str | None, reason: str, cancel: bool) -> None:
     """Refuse ASK. The agent is told why and goes on where it does so, unless --cancel stops the turn."""
-    answer(load_settings().home, ask, {"type": "cancel_run" if cancel else "deny", "reason": reason}, who=who)
+    answer(
+        load_settings().home, ask, {"type": "cancel_run" if cancel else "deny", "reason": unicode_text(reason)}, who=who
+    )

@@ -9,7 +9,7 @@
 | 4    | a deny or a cancel ended the turn                                          |
 | 5    | the state is unusable: NUCLEIC_HOME, a transcript                          |
 | 130  | interrupted                                                                |
-| 141  | stdout was closed                                                          |
+| 141  | stdout was closed, or takes no more (a full disk)                          |
 """
 
 import os
@@ -96,6 +96,10 @@ def ending(call: Callable[[], object]) -> int:
     except NucleicError as exc:
         print(f"nucleic: {visible(str(exc))}", file=sys.stderr)
         code = exit_code(exc)
+    except OSError as exc:  # ours come as NucleicErrors; what is left bears a file's name, or is a descriptor's
+        what = visible(str(exc.filename)) if exc.filename is not None else "cannot write to stdout"
+        print(f"nucleic: {what}: {exc.strerror or exc}", file=sys.stderr)
+        code = STDOUT_CLOSED if exc.filename is None else STATE
     else:
         code = returned if isinstance(returned, int) else 0
     return code if _flushed() else STDOUT_CLOSED
@@ -108,6 +112,8 @@ def _fill_closed_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - for as long as the process lives
     if sys.stderr is None:
@@ -115,10 +121,12 @@ def _fill_closed_streams() -> None:
 
 
 def _flushed() -> bool:
-    """Flush stdout; when its reader has gone, take its place, so that the interpreter's own flush at the end is quiet."""
+    """Flush stdout; when nothing takes it, stand in, so that the interpreter's own flush at the end is quiet."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as exc:
+        if not isinstance(exc, BrokenPipeError):
+            print(f"nucleic: cannot write to stdout: {exc.strerror}", file=sys.stderr)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)

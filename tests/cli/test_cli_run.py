@@ -5,6 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
+
+import pytest
 
 
 def of_kind(events, kind):
@@ -191,3 +194,67 @@ def test_a_transcript_that_cannot_be_written_ends_the_run_and_says_so(nucleic):
     assert "cannot write the transcript" in done.stderr
     assert "make room there and resume the session" in done.stderr
     assert not (nucleic.cwd / "a.txt").exists()
+
+
+def test_a_current_directory_that_is_gone_is_told_in_one_sentence(nucleic):
+    gone = nucleic.cwd / "gone"
+    gone.mkdir()
+    script = f'cd "{gone}"; rmdir "{gone}"; exec {sys.executable} -P -m nucleic_core run -b demo "say hi"'
+    done = subprocess.run(["/bin/sh", "-c", script], env=nucleic.env, cwd=nucleic.cwd, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "nucleic: The current directory is gone; go to one that exists, or name one (--cwd).\n",
+    )
+
+
+@pytest.mark.parametrize(("prompt", "code"), [("'say hi'", 0), ("-", 2)])
+def test_a_closed_stdin_is_an_empty_one(nucleic, prompt, code):
+    script = f"exec {sys.executable} -m nucleic_core run -b demo {prompt} <&-"
+    done = subprocess.run(["/bin/sh", "-c", script], env=nucleic.env, cwd=nucleic.cwd, capture_output=True, text=True)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    "command", ["run -b demo 'say hi'", "run -b demo --json 'say hi'", "sessions", "backends --json"]
+)
+def test_a_stdout_that_takes_no_more_is_told_in_one_sentence(nucleic, command):
+    script = f"exec {sys.executable} -m nucleic_core {command} >/dev/full"
+    done = subprocess.run(["/bin/sh", "-c", script], env=nucleic.env, cwd=nucleic.cwd, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (141, "nucleic: cannot write to stdout: No space left on device\n")
+
+
+def test_signals_end_a_run_whose_reader_takes_nothing_of_what_is_still_to_be_shown(nucleic):
+    running = nucleic.start("run", "-b", "demo", "--json", "say " + "word " * 20_000)
+    deadline = time.monotonic() + 20
+    while not any(b'"run_finished"' in path.read_bytes() for path in nucleic.home.glob("sessions/*/transcript.jsonl")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    while running.process.poll() is None:
+        assert time.monotonic() < deadline
+        running.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert running.process.returncode == 130
+
+
+def test_an_edited_input_that_the_agent_cannot_take_is_refused_and_the_ask_stays_open(nucleic):
+    running = nucleic.start("run", "-b", "demo", "--json", "--wait", "run true")
+    ask = running.next_ask()
+    refused = nucleic("approve", ask, "--input", "[1]")
+    assert refused.returncode == 2
+    assert "cannot be given this input" in refused.stderr
+    assert nucleic("approve", ask).returncode == 0
+    assert running.end() == 0
+    assert [e["decision"]["type"] for e in running.events if e["kind"] == "approval_resolved"] == ["allow"]
+
+
+def test_text_that_is_no_utf_8_is_sent_and_given_with_replacement_characters(nucleic):
+    running = nucleic.start("run", "-b", "demo", "--json", "--wait", "run true")
+    session = running.until(lambda event: event["kind"] == "session_started")["session"]
+    ask = running.next_ask()
+    assert nucleic("send", session, b"say \xff").returncode == 0
+    assert nucleic("deny", ask, "--reason", b"no \xff").returncode == 0
+    assert running.end() == 0
+    assert [e["text"] for e in running.events if e["kind"] == "user_message"][-1] == "say \ufffd"
+    assert [e["decision"]["reason"] for e in running.events if e["kind"] == "approval_resolved"] == ["no \ufffd"]
